@@ -4,6 +4,7 @@ A property that is tested over the table holds for every loss; a new loss is a n
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -151,6 +152,7 @@ def episode_batch(b, draw):
 
 
 EMBEDDINGS, QUERIES = ("embeddings",), ("queries", "prototypes")
+of_pairs = partial(Row, temperature=False, counts_rows=False)
 WHOLE = ("prototypes", "queue", "queue_labels")
 LOSSES = {
     "NTXent": Row(lw.NTXentLoss, view_batch(2), EMBEDDINGS),
@@ -224,32 +226,24 @@ LOSSES = {
         ("anchors", "positives", "negatives"),
     ),
     **{
-        f"BatchTriplet, {mining}": Row(
-            with_options(lw.BatchTripletLoss, margin=2.5, mining=mining),
-            class_batch(2),
-            EMBEDDINGS,
-            temperature=False,
-            counts_rows=False,
+        f"BatchTriplet, {mining}": of_pairs(
+            with_options(lw.BatchTripletLoss, margin=2.5, mining=mining), class_batch(2), EMBEDDINGS
         )
         for mining in ("all", "semi-hard", "hard")
     },
     **{
-        f"BatchTriplet, {mining}, queue": Row(
+        f"BatchTriplet, {mining}, queue": of_pairs(
             with_options(lw.BatchTripletLoss, margin=2.5, mining=mining),
             queue_batch(0, keys=mining == "semi-hard"),
             ("embeddings", "references") if mining == "semi-hard" else EMBEDDINGS,
             WHOLE,
-            temperature=False,
-            counts_rows=False,
         )
         for mining in ("all", "semi-hard", "hard")
     },
-    "BatchTriplet, by distance": Row(
+    "BatchTriplet, by distance": of_pairs(
         with_options(lw.BatchTripletLoss, margin=2.5, mining="all semi-hard", distance="euclidean"),
         class_batch(2),
         EMBEDDINGS,
-        temperature=False,
-        counts_rows=False,
     ),
     "Triplet, by distance": Row(
         with_options(lw.TripletLoss, margin=0.2, distance="euclidean"),
@@ -265,35 +259,23 @@ LOSSES = {
         negatives_batch(0, ids=True, guide=True),
         ("queries", "keys", "negatives"),
     ),
-    "ContrastiveMargin": Row(
-        with_options(lw.ContrastiveMarginLoss, positive_margin=1.5, negative_margin=-0.2),
-        class_batch(2),
-        EMBEDDINGS,
-        temperature=False,
-        counts_rows=False,
+    "ContrastiveMargin": of_pairs(
+        with_options(lw.ContrastiveMarginLoss, positive_margin=1.5, negative_margin=-0.2), class_batch(2), EMBEDDINGS
     ),
-    "ContrastiveMargin, squared": Row(
-        with_options(lw.ContrastiveMarginLoss, squared=True, negative_margin=-0.2),
-        class_batch(0),
-        EMBEDDINGS,
-        temperature=False,
-        counts_rows=False,
+    "ContrastiveMargin, squared": of_pairs(
+        with_options(lw.ContrastiveMarginLoss, squared=True, negative_margin=-0.2), class_batch(0), EMBEDDINGS
     ),
-    "ContrastiveMargin, queue": Row(
+    "ContrastiveMargin, queue": of_pairs(
         with_options(lw.ContrastiveMarginLoss, positive_margin=1.5, negative_margin=-0.2),
         queue_batch(),
         EMBEDDINGS,
         WHOLE,
-        temperature=False,
-        counts_rows=False,
     ),
-    "ContrastiveMargin, keys and queue": Row(
+    "ContrastiveMargin, keys and queue": of_pairs(
         with_options(lw.ContrastiveMarginLoss, squared=True, negative_margin=-0.2),
         queue_batch(0, keys=True),
         ("embeddings", "references"),
         WHOLE,
-        temperature=False,
-        counts_rows=False,
     ),
     "MulSupCon": Row(
         lw.MulSupConLoss,
@@ -353,21 +335,13 @@ LOSSES = {
     ),
     "HardNegative": Row(lw.HardNegativeLoss, view_batch(2), EMBEDDINGS),
     "MultiSimilarity": Row(lw.MultiSimilarityLoss, class_batch(2), EMBEDDINGS, temperature=False),
-    "MultiSimilarity, mined": Row(
-        with_options(lw.MultiSimilarityLoss, epsilon=0.1),
-        class_batch(0),
-        EMBEDDINGS,
-        temperature=False,
-        counts_rows=False,
-    ),
+    "MultiSimilarity, mined": of_pairs(with_options(lw.MultiSimilarityLoss, epsilon=0.1), class_batch(0), EMBEDDINGS),
     "MultiSimilarity, queue": Row(lw.MultiSimilarityLoss, queue_batch(), EMBEDDINGS, WHOLE, temperature=False),
-    "MultiSimilarity, mined, keys and queue": Row(
+    "MultiSimilarity, mined, keys and queue": of_pairs(
         with_options(lw.MultiSimilarityLoss, epsilon=0.1),
         queue_batch(0, keys=True),
         ("embeddings", "references"),
         WHOLE,
-        temperature=False,
-        counts_rows=False,
     ),
     "LiftedStructure": Row(lw.LiftedStructureLoss, class_batch(2), EMBEDDINGS, counts_rows=False),
     "LiftedStructure, queue": Row(lw.LiftedStructureLoss, queue_batch(), EMBEDDINGS, WHOLE, counts_rows=False),

@@ -107,9 +107,7 @@ by 0.1 to 2.2 points | range | label-sets-bibtex label-sets-enron | linear probe
     [
         ("NWS", "NWS", 0),
         ("0.5 points", "0.6 points", 1),
-        ("0.1 to 2.2", "0.2 to 2.2", 1),
         ("0.1 to 2.2", "0.1 to 2.3", 1),
-        ("99.0", "99.1", 1),
         ("98.6 ± 0.1", "98.6 ± 0.2", 1),
         (" ↓", "", 1),
         ("0.1 | 567", "0.1 ↓ | 567", 1),

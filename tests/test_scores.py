@@ -1,6 +1,7 @@
 """Scores as values: metrics that say what they are, files, and what selects and pairs by them."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -44,15 +45,8 @@ def test_files_keep_every_field():
     scores = (
         Score("kNN", Metric("a, b|c"), 0.25, 0.1, 0.5, 9, group=Group("class", 'na"me\nx'), epoch=3),
         Score(
-            *(
-                "few-shot",
-                Metric("x", "nats", "lower", selects=True, shown=False),
-                -1.5,
-                -float("inf"),
-                float("inf"),
-                2,
-            ),
-            *("raw inputs", "validation"),
+            *("few-shot", Metric("x", "nats", "lower", selects=True, shown=False)),
+            *(-1.5, -float("inf"), float("inf"), 2, "raw inputs", "validation"),
             counted="episode",
             classes=20,
             settings={"k": 5, "penalty": 1e-5 / 3, "weights": "uniform"},
@@ -71,16 +65,14 @@ def test_a_damaged_file_is_named_with_its_row():
 
 
 def test_a_metric_is_checked():
-    with pytest.raises(
-        ValueError, match="expected unit of a metric as one of share, rank, points, nats, plain, got 'percent'"
+    for make, told in (
+        (partial(Metric, "mine", "percent"), "one of share, rank, points, nats, plain, got 'percent'"),
+        (partial(Metric, "mine", better="low"), "one of higher, lower, neither, got 'low'"),
+        (partial(Metric, "mine", better="neither", selects=True), "better higher or lower, got 'mine'"),
+        (partial(Score, "kNN", "accuracy", 0.5, 0.4, 0.6, 9), "expected a Metric for a score, got 'accuracy': declare"),
     ):
-        Metric("mine", "percent")
-    with pytest.raises(ValueError, match="expected better of a metric as one of higher, lower, neither, got 'low'"):
-        Metric("mine", better="low")
-    with pytest.raises(ValueError, match="expected a metric that selects to be better higher or lower, got 'mine'"):
-        Metric("mine", better="neither", selects=True)
-    with pytest.raises(ValueError, match="expected a Metric for a score, got 'accuracy': declare"):
-        Score("kNN", "accuracy", 0.5, 0.4, 0.6, 9)
+        with pytest.raises(ValueError, match=told):
+            make()
 
 
 def test_the_lowest_is_the_best_where_lower_is_better():

@@ -14,6 +14,7 @@ Example:
 """
 
 from importlib import import_module
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for type checkers and the documentation; `__getattr__` finds the same names at run time
@@ -68,11 +69,6 @@ __all__ = [
     "contrast", "embed", "evaluate", "export", "label_pair_similarity", "load", "load_encoder", "log_sum_exp",
     "pairs", "pairwise_sum", "predict", "search", "sweep", "train", "transfer",
 ]
-_PACKAGES = [
-    "cli", "configuration", "data", "diagnostics", "distributed", "evaluation", "files", "inference",
-    "instantiate", "integrations", "losses", "memory", "models", "operator", "pairs", "report", "runs", "training",
-    "workflows",
-]
 # fmt: on
 __version__ = "0.1.0"
 _PACKAGE_OF = {  # all other names are in losses
@@ -86,8 +82,8 @@ _PACKAGE_OF = {  # all other names are in losses
 
 
 def __getattr__(name: str) -> Any:
-    """Import a subpackage, or a name from one, at its first use."""
-    if name in _PACKAGES:
+    """Import a module, or a name from one, at its first use."""
+    if name[0] != "_" and name in {module.name for module in iter_modules(__path__)}:
         return import_module(f"likewise.{name}")  # which makes it an attribute
     if name not in __all__:
         raise AttributeError(f"module 'likewise' has no attribute {name!r}")

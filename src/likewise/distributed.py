@@ -59,22 +59,8 @@ def agreement(
 ) -> Generator[None]:
     """Turn an error on one rank into an error on all ranks, so that none is left waiting in a collective.
 
-    It is also an error if the ranks' facts differ. One message of fixed length reports both; only if facts differ do
-    ranks exchange them in full.
-
-    Args:
-        device: Where the collective runs.
-        facts: Called after the block; returns by name, in words, what must be the same on all ranks.
-        subject: What these are, for the message.
-        remedy: What to do if they differ.
-
-    Raises:
-        Exception: Whatever the block raised on this rank.
-        ValueError: On every other rank if the block raised on one; on all ranks if their facts differ.
-
-    Example:
-        >>> with agreement(torch.device("cpu")):
-        ...     pass
+    It is also an error if the ranks' facts differ: what must be the same on all, by name, asked for after the block.
+    One message of fixed length reports both; only if facts differ do ranks exchange them in full.
     """
     if world_size() == 1:
         yield
@@ -91,8 +77,7 @@ def agreement(
         raise problem
     refused = [failed for failed, _ in everyone]
     if 1 in refused:
-        failed_rank = refused.index(1)
-        got = f"an error: rank {failed_rank} was refused, see its message"
+        got = f"an error: rank {refused.index(1)} was refused, see its message"
         raise ValueError(f"expected valid input on all ranks, got {got}")
     if len(set(everyone)) > 1:
         everyone_in_full = map(json.loads, exchange_texts(text, device))
@@ -100,12 +85,7 @@ def agreement(
 
 
 def exchange(numbers: tuple[int, ...], device: torch.device) -> list[tuple[int, ...]]:
-    """Return every rank's integers, in rank order.
-
-    Example:
-        >>> exchange((4, 2), torch.device("cpu"))
-        [(4, 2)]
-    """
+    """Return every rank's integers, in rank order."""
     if world_size() == 1:
         return [numbers]
     mine = torch.tensor(numbers, device=device)
@@ -115,12 +95,7 @@ def exchange(numbers: tuple[int, ...], device: torch.device) -> list[tuple[int, 
 
 
 def exchange_texts(text: str, device: torch.device) -> list[str]:
-    """Return every rank's text, in rank order.
-
-    Example:
-        >>> exchange_texts("one", torch.device("cpu"))
-        ['one']
-    """
+    """Return every rank's text, in rank order."""
     if world_size() == 1:
         return [text]
     mine = text.encode()
@@ -129,23 +104,9 @@ def exchange_texts(text: str, device: torch.device) -> list[str]:
 
 
 def difference(everyone: Mapping[int, Mapping[str, str]], subject: str, remedy: str) -> str:
-    """Return a message with the facts in which ranks differ, and each rank's value.
+    """Return a message with the facts in which ranks differ, and each rank's value; empty if nothing differs.
 
     A fact that some ranks lack, as they have other parts, is reported only if those that all ranks have are the same.
-
-    Args:
-        everyone: The facts of ranks, by name, in words.
-        subject: What should be the same.
-        remedy: What to do about it.
-
-    Returns:
-        The message; empty if nothing differs.
-
-    Example:
-        >>> difference({0: {"seed": "0"}, 1: {"seed": "7", "size": "9"}}, "options", "start all in the same way")
-        'expected the same options on all ranks, got seed 0 on rank 0 and 7 on rank 1: start all in the same way'
-        >>> difference({0: {}, 1: {"size": "9"}}, "options", "start all in the same way")
-        'expected the same options on all ranks, got size nothing on rank 0 and 9 on rank 1: start all in the same way'
     """
     names = list(dict.fromkeys(name for facts in everyone.values() for name in facts))
     shared = [name for name in names if all(name in facts for facts in everyone.values())]
@@ -169,24 +130,10 @@ def rank() -> int:
 
 
 def gather(rows: Tensor, shards: RankSizes, dtype: torch.dtype | None = None) -> Tensor:
-    """Return the rows of all processes in rank order, with the exact gradient.
+    """Return the rows (N_k, …) of all processes in rank order, (Σ N_k, …), with the exact gradient.
 
-    Rows are sent in their own precision, gradients in that of the result.
-
-    Args:
-        rows: This process's rows, shape (N_k, …), the same trailing shape and dtype on every rank.
-        shards: The number of rows of each process.
-        dtype: What to widen the rows of several processes to. None: they stay as they are.
-
-    Returns:
-        Shape (Σ N_k, …). Its backward sums the gradients of all ranks and returns this process's rows of the sum.
-
-    Memory:
-        The gathered rows, in both forward and backward.
-
-    Example:
-        >>> gather(torch.eye(2), RankSizes((2,), 0)).shape
-        torch.Size([2, 2])
+    Rows are sent in their own precision, and widened to `dtype` where there are several processes; gradients are sent
+    in that of the result. The backward sums those of all ranks and returns this process's rows of the sum.
     """
     return rows if len(shards.sizes) == 1 else _Gather.apply(rows, shards, rows.dtype if dtype is None else dtype)
 
@@ -224,12 +171,7 @@ def _padded(rows: Tensor, longest: int) -> Tensor:
 
 
 def total(value: Tensor) -> Tensor:
-    """Return the sum of a value over all processes, without gradient.
-
-    Example:
-        >>> total(torch.tensor(3))
-        tensor(3)
-    """
+    """Return the sum of a value over all processes, without gradient."""
     value = value.detach().clone()
     if world_size() > 1:
         dist.all_reduce(value)
@@ -237,12 +179,7 @@ def total(value: Tensor) -> Tensor:
 
 
 def summed(value: Tensor) -> Tensor:
-    """Return the sum of a value over all processes, with the exact gradient: that of all processes' losses together.
-
-    Example:
-        >>> summed(torch.tensor([3.0]))
-        tensor([3.])
-    """
+    """Return the sum of a value over all processes, with the exact gradient: that of all processes' losses together."""
     return value if world_size() == 1 else _Summed.apply(value)
 
 
@@ -262,13 +199,7 @@ class _Summed(torch.autograd.Function):
 
 
 def with_value(loss: Tensor, value: Tensor) -> Tensor:
-    """Return ``value`` with the gradient of ``loss``: every rank reports the global loss and trains on its own part.
-
-    Example:
-        >>> local = torch.tensor(1.0, requires_grad=True)
-        >>> with_value(2 * local, torch.tensor(5.0))
-        tensor(5., grad_fn=<_WithValueBackward>)
-    """
+    """Return ``value`` with the gradient of ``loss``: every rank reports the global loss and trains on its own part."""
     return _WithValue.apply(loss, value)
 
 

@@ -31,12 +31,7 @@ class Described:
 
 
 class Spec(TypedDict):
-    """A part in a configuration.
-
-    Attributes:
-        class_path: The class, as module.Name.
-        init_args: Its arguments: plain values, and Specs of nested parts.
-    """
+    """A part in a configuration: its class, as module.Name, and its arguments, among them Specs of nested parts."""
 
     class_path: str
     init_args: dict[str, Any]
@@ -46,10 +41,6 @@ def path_of(cls: type) -> str:
     """Return the import path of a class; of the script that is run, by its file, if importing that runs nothing.
 
     Without `if __name__ == "__main__":`, as in a notebook, it is __main__.Name, which other processes don't find.
-
-    Example:
-        >>> path_of(timedelta)
-        'datetime.timedelta'
     """
     main = sys.modules[MAIN]
     file, module = Path(getattr(main, "__file__", None) or ""), cls.__module__
@@ -61,20 +52,7 @@ def path_of(cls: type) -> str:
 
 
 def class_of(class_path: str, base: type | tuple[type, ...]) -> type:
-    """Find a class by its path, and check that it is a subclass of `base`; nothing is called.
-
-    Args:
-        class_path: module.Name; only that module is imported.
-        base: The class that it must be or inherit from; any one of several.
-
-    Raises:
-        ValueError: There is no such class, it is not a subclass of `base`, or it is abstract.
-
-    Example:
-        >>> from collections import OrderedDict
-        >>> class_of("collections.OrderedDict", dict)
-        <class 'collections.OrderedDict'>
-    """
+    """Find a class by its path, and check that it is concrete and inherits from one of `base`; nothing is called."""
     names = " or ".join(kind_of_part.__name__ for kind_of_part in (base if isinstance(base, tuple) else (base,)))
     module, _, name = class_path.rpartition(".")
     try:
@@ -86,35 +64,18 @@ def class_of(class_path: str, base: type | tuple[type, ...]) -> type:
         lacks = f"the module {module} does not have" if isinstance(error, AttributeError) else "is not found"
         remedy = "give module.Name of an installed module, or of a file in this folder"
         if module == MAIN:
-            lacks, remedy = (
-                "is of another script or notebook",
-                "put it in a file, or give likewise.load(run, module=...)",
-            )
+            lacks = "is of another script or notebook"
+            remedy = "put it in a file, or give likewise.load(run, module=...)"
         raise ValueError(f"expected a class of kind {names}, got {class_path}, which {lacks}: {remedy}") from error
     if not (inspect.isclass(named) and issubclass(named, base)):
         raise ValueError(f"expected a class of kind {names}, got {class_path}, which is not one: name a subclass")
     if inspect.isabstract(named):
-        raise ValueError(
-            f"expected a class of kind {names}, got {class_path}, which is abstract: name a subclass of it"
-        )
+        raise ValueError(f"expected a class of kind {names}, got {class_path}, which is abstract: name a subclass")
     return named
 
 
 def instantiate(spec: Mapping[str, Any], base: type | tuple[type, ...] = object, **filled: Any) -> Any:
-    """Make a part, and before it the parts nested in it.
-
-    Args:
-        spec: class_path and init_args.
-        base: The class that it must be or inherit from.
-        **filled: Further arguments, which take precedence.
-
-    Raises:
-        ValueError: The class is not found or not a subclass of `base`; or what the class itself raises.
-
-    Example:
-        >>> instantiate({"class_path": "collections.Counter", "init_args": {}}, dict, a=2)
-        Counter({'a': 2})
-    """
+    """Make a part that inherits from `base`, and before it those nested in it; `filled` arguments take precedence."""
     cls = class_of(spec["class_path"], base)
     init_args = arguments(cls, spec.get("init_args") or {}) | filled
     if lacks := _required(cls) - init_args.keys():
@@ -128,15 +89,10 @@ def instantiate(spec: Mapping[str, Any], base: type | tuple[type, ...] = object,
 def _required(cls: type) -> set[str]:
     """Return the names of the arguments without which a class can't be made, as far as it tells."""
     with suppress(ValueError, TypeError):  # some classes in C have no signature
-        named = (
-            parameter
-            for parameter in inspect.signature(cls).parameters.values()
-            if parameter.kind is not parameter.POSITIONAL_ONLY
-        )
         return {
-            parameter.name
-            for parameter in named
-            if parameter.default is parameter.empty and "VAR" not in parameter.kind.name
+            name
+            for name, parameter in inspect.signature(cls).parameters.items()
+            if parameter.default is parameter.empty and parameter.kind.name in {"POSITIONAL_OR_KEYWORD", "KEYWORD_ONLY"}
         }
     return set()
 
@@ -149,53 +105,25 @@ def instantiate_all(values: Any, base: type[T]) -> list[T] | None:
 
 
 def as_list(values: Any) -> list[Any]:
-    """Return the values of an option that takes one or several, as a list: empty for a switch or None.
-
-    Example:
-        >>> as_list("one"), as_list(["one", "two"]), as_list(None), as_list(True)
-        (['one'], ['one', 'two'], [], [])
-    """
-    return (
-        list(values)
-        if isinstance(values, list | tuple)
-        else []
-        if values is None or isinstance(values, bool)
-        else [values]
-    )
+    """Return the values of an option that takes one or several, as a list: empty for a switch or None."""
+    if isinstance(values, list | tuple):
+        return list(values)
+    return [] if values is None or isinstance(values, bool) else [values]
 
 
 def arguments(owner: type, init_args: Mapping[str, Any]) -> dict[str, Any]:
-    """Make the arguments of a class: instantiate nested specs, and convert lists to tuples where annotated.
-
-    Example:
-        >>> arguments(dict, {"a": 2})
-        {'a': 2}
-    """
+    """Make the arguments of a class: instantiate nested specs, and convert lists to tuples where annotated."""
     return {name: _make(value, owner, name) for name, value in init_args.items()}
 
 
 def describe(self: object) -> str:
-    """Write a part in a line, with what it is set to: as its `__repr__`, too.
-
-    Example:
-        >>> class Steps:
-        ...     def __init__(self, size):
-        ...         self.size = size
-        >>> describe(Steps(5))
-        'Steps(size=5)'
-    """
+    """Write a part in a line, with what it is set to: as its `__repr__`, too."""
     settings = (f"{name}={value!r}" for name, value in vars(self).items() if not name.startswith("_"))
     return f"{type(self).__name__}({', '.join(settings)})"
 
 
 def spec_of(part: object) -> dict[str, Any]:
-    """Describe a part by what it keeps of its constructor's arguments under their names, and else by their defaults.
-
-    Example:
-        >>> from collections import Counter
-        >>> spec_of(Counter())
-        {'class_path': 'collections.Counter'}
-    """
+    """Describe a part by what it keeps of its constructor's arguments under their names, and else by their defaults."""
     init_args = defaults(type(part), vars(part))
     return {"class_path": _public_path(type(part)), **({"init_args": init_args} if init_args else {})}
 
@@ -211,15 +139,7 @@ def defaults(cls: type, overrides: Mapping[str, Any] | None = None) -> dict[str,
 
 
 def description(part: Any) -> tuple[Spec, bool]:
-    """Describe an object by what it was made with, and tell whether it can be made again from that.
-
-    Example:
-        >>> from likewise.losses import SupConLoss
-        >>> description(SupConLoss(temperature=0.1))
-        ({'class_path': 'likewise.losses.SupConLoss', 'init_args': {'temperature': 0.1}}, True)
-        >>> description(object())
-        ({'class_path': 'builtins.object', 'init_args': {}}, False)
-    """
+    """Describe an object by what it was made with, and tell whether it can be made again from that."""
     cls = type(part)
     path = _public_path(cls) if cls.__module__.startswith("likewise.") else path_of(cls)
     if not isinstance(part, Described):
@@ -267,12 +187,7 @@ def _public_path(cls: type) -> str:
 
 
 def is_spec(value: Any) -> TypeGuard[dict[str, Any]]:
-    """Return whether a value describes a part.
-
-    Example:
-        >>> is_spec({"class_path": "torch.nn.ReLU"}), is_spec({"lr": 0.1})
-        (True, False)
-    """
+    """Return whether a value describes a part."""
     return isinstance(value, Mapping) and isinstance(value.get("class_path"), str)
 
 
@@ -291,12 +206,7 @@ def _make(value: Any, owner: type, parameter: str) -> Any:
 
 
 def replaced(value: Any, part: object) -> Any:
-    """Put a part that is built in the place of every spec of its class.
-
-    Example:
-        >>> replaced({"class_path": "a.Outer", "init_args": {"of": {"class_path": "b.timedelta"}}}, timedelta(1))
-        {'class_path': 'a.Outer', 'init_args': {'of': datetime.timedelta(days=1)}}
-    """
+    """Put a part that is built in the place of every spec of its class."""
     if is_spec(value) and value["class_path"].rpartition(".")[2] == type(part).__name__:
         return part
     return {name: replaced(nested, part) for name, nested in value.items()} if isinstance(value, Mapping) else value

@@ -71,20 +71,6 @@ def _value_and_gradients(contender, case):
     return [loss.detach(), *(leaf.grad for leaf in leaves(batch))]
 
 
-def _assert_same(contender, other, case):
-    for found, expected in zip(_value_and_gradients(contender, case), _value_and_gradients(other, case), strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    "key", [each.key for each in OURS if each.backend == "dense" and each.loss != "KCLLoss"], ids=str
-)
-def test_backends_compute_the_same(key):
-    loss, name, _ = key
-    dense, tiled = (each for each in OURS if (each.loss, each.name) == (loss, name))
-    _assert_same(tiled, dense, CASE)
-
-
 @pytest.mark.parametrize(
     ("name", "loss"),
     [("dense form", loss) for loss in ("SupConLoss", "NTXentLoss", "InfoNCELoss")]
@@ -96,7 +82,8 @@ def test_a_rival_computes_the_same_loss_and_gradient(name, loss):
     case = CASE._replace(rows=256)  # classes have positives: there are 100
     (rival,) = (each for each in OURS if (each.name, each.loss) == (name, loss))
     (ours,) = (each for each in OURS if each.key[:2] == (loss, "likewise") and each.backend != "tiled")
-    _assert_same(rival, ours, case)
+    both = (_value_and_gradients(contender, case) for contender in (rival, ours))
+    torch.testing.assert_close(*both, rtol=1e-4, atol=1e-6)
 
 
 def test_time_and_memory_are_predicted_from_the_largest_smaller_size():
@@ -132,9 +119,9 @@ def test_free_memory_is_the_least_that_the_machine_and_the_control_group_tell(tm
     assert prediction.free_bytes("cpu", tmp_path) == 3_000_000
 
 
-def _results(meter, *sizes, names=("SupConLoss",), budget=100.0):
-    chosen = [each for each in contenders(list(names), ["dense", "tiled"], "cpu") if each.name == "likewise"]
-    return list(Timetable(chosen, meter, lambda _: None, sizes, 128, "float32", budget).results())
+def _results(meter, *sizes):
+    chosen = [each for each in contenders(["SupConLoss"], ["dense", "tiled"], "cpu") if each.name == "likewise"]
+    return list(Timetable(chosen, meter, lambda _: None, sizes, 128, "float32", 100.0).results())
 
 
 def test_what_is_too_large_or_too_slow_is_a_row_that_says_so():
@@ -169,12 +156,6 @@ def test_a_contender_that_fails_once_is_named_and_left_alone():
     assert all(each.milliseconds for each in found if each.backend == "tiled")
     assert meter.peaks.count(("SupConLoss likewise dense", 256)) == 1
     assert ("SupConLoss likewise dense", 1024) not in meter.peaks
-
-
-def test_time_is_kept_for_larger_sizes_and_small_ones_repeat():
-    found = _results(Told(lambda *_: Peak(0, 0.25)), 256, 1024, budget=3600)
-    assert [each.rows for each in found] == [256, 256, 1024, 1024]
-    assert all(each.repeats == 5 and each.quartiles == (250, 250) for each in found)
 
 
 @pytest.mark.process
@@ -250,11 +231,8 @@ def test_a_run_leaves_a_table_a_file_and_a_plot(tmp_path, capsys):
     held = json.loads(results.read_text(encoding="utf-8"))
     assert held["settings"]["sizes"] == [32, 64]
     measured = [each for each in held["results"] if each["skipped"] is None]
-    assert {(each["loss"], each["backend"]) for each in measured} == {
-        ("NPairsLoss", "dense"),
-        ("NPairsLoss", "tiled"),
-        ("TripletLoss", ""),
-    }
+    expected = {("NPairsLoss", "dense"), ("NPairsLoss", "tiled"), ("TripletLoss", "")}
+    assert {(each["loss"], each["backend"]) for each in measured} == expected
     assert all(each["milliseconds"] > 0 and each["repeats"] >= 1 for each in measured)
     assert sum(line.startswith("       64  ") for line in out.splitlines()) == len(held["results"]) // 2
     text = page.read_text(encoding="utf-8")
@@ -283,12 +261,8 @@ def test_what_is_not_installed_is_named_with_its_remedy(tmp_path, capsys, monkey
         (["--backends", "tile"], "expected --backends to be among auto, "),
         (["--sizes", "many"], "expected --sizes to be an integer, got many"),
         (["--sizes", "16"], "expected --sizes to be 32 or more, got 16"),
-        (["--dtype", "int8"], "expected --dtype to be one of float32, bfloat16, float16, got int8"),
-        (["--features", "0"], "expected --features to be 1 or more, got 0"),
-        (["--budget", "0"], "expected --budget to be 1 or more, got 0"),
         (["--budget", "soon"], "expected --budget to be a number, got soon"),
         (["--out", __file__], "expected --output to be a folder to write into, got "),
-        (["--speed", "high"], "unrecognized arguments: --speed high"),
         (["--sizes"], "expected at least one argument"),
     ],
 )
@@ -333,7 +307,7 @@ def test_ctrl_c_leaves_a_valid_file_and_says_where(tmp_path):
 
 @pytest.mark.process
 def test_the_core_alone_is_enough_to_measure(tmp_path):
-    """On a machine with a GPU, and with neither a progress bar, a plotting library nor a parser of options."""
+    """With neither a progress bar, a plotting library nor a parser of options."""
     blocked = "tqdm", "plotly", "jsonargparse", "lightning", "sklearn", "scipy", "PIL", "yaml"
     program = f"""
 import sys

@@ -147,10 +147,7 @@ def test_every_measurement_can_be_found_and_is_listed(capsys):
     ("words", "message"),
     [
         (["rascall"], "expected a measurement to be one of losses, sup-con, "),
-        (
-            ["compiled-kernels", "--capability", "70"],
-            "expected --capability to be one of 80, 86, 89, 90, 100, 120, got 70",
-        ),
+        (["compiled-kernels", "--capability", "70"], "expected --capability to be one of 80, 86, "),
         (["rascal", "--speed", "high"], "unrecognized arguments: --speed high: see python -m benchmarks rascal --help"),
     ],
 )

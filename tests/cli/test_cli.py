@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from itertools import takewhile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,17 +30,6 @@ SHORT = ("--trainer.max_epochs", "2", "--encoder.width", "4", "--trainer.acceler
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}  # threads that wait for each other are slow beside other processes
 
 
-def score_of(run, evaluation, metric, features="encoder"):
-    """Return the score of all test samples."""
-    named = (evaluation, metric, features, "test", "all", None)
-    (score,) = (
-        score
-        for score in Run(run).scores
-        if (score.evaluation, score.metric.name, score.features, score.part, str(score.group), score.epoch) == named
-    )
-    return score
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """A short run in a fresh process: where it ran, what it said, and its folder."""
@@ -56,7 +46,7 @@ def test_without_an_argument_the_digits_are_learned(tmp_path):
     assert result.returncode == 0, result.stderr
     (run,) = (tmp_path / "runs").iterdir()
     for probe, floor in (("kNN", 0.985), ("linear probe", 0.98)):
-        encoder, raw = (score_of(run, probe, "accuracy", of).value for of in ("encoder", "raw inputs"))
+        encoder, raw = (Run(run).scores[probe, "accuracy", of].value for of in ("encoder", "raw inputs"))
         assert encoder >= floor
         assert encoder > raw
 
@@ -64,18 +54,8 @@ def test_without_an_argument_the_digits_are_learned(tmp_path):
 def test_a_run_leaves_everything_under_its_name(finished):
     _, _, run = finished
     assert re.fullmatch(r"\d{4}-\d\d-\d\d-\d{6}-SupConLoss-Digits", run.name)
-    assert {path.name for path in run.iterdir()} == {
-        "batches.npz",
-        "config.yaml",
-        "embeddings.npz",
-        "encoder.safetensors",
-        "metrics.csv",
-        "outcomes.npz",
-        "probe.safetensors",
-        "report.html",
-        "run.json",
-        "scores.csv",
-    }
+    files = "batches.npz config.yaml embeddings.npz encoder.safetensors metrics.csv outcomes.npz probe.safetensors "
+    assert {path.name for path in run.iterdir()} == {*files.split(), "report.html", "run.json", "scores.csv"}
 
 
 def test_a_run_ends_with_its_accuracies_and_where_the_report_is(finished):
@@ -83,7 +63,7 @@ def test_a_run_ends_with_its_accuracies_and_where_the_report_is(finished):
     *table, last = result.stdout.strip().splitlines()
     for probe in ("kNN", "linear probe"):
         line = next(line for line in table if line.startswith(f"{probe}, accuracy: "))
-        encoder, raw = (score_of(run, probe, "accuracy", of).value for of in ("encoder", "raw inputs"))
+        encoder, raw = (Run(run).scores[probe, "accuracy", of].value for of in ("encoder", "raw inputs"))
         assert line.startswith(f"{probe}, accuracy: {100 * encoder:.2f} % [")
         assert f"raw inputs {100 * raw:.2f} % [" in line
         assert f", difference {100 * (encoder - raw):+.2f} [" in line
@@ -122,7 +102,7 @@ def test_the_embeddings_are_those_that_were_evaluated(finished):
     saved = np.load(finished[2] / "embeddings.npz")
     assert saved["train_features"].shape == (1213, 16)
     assert saved["test_features"].shape == (449, 16)
-    assert score_of(finished[2], "kNN", "accuracy").count == len(saved["test_labels"]) == 449
+    assert Run(finished[2]).scores["kNN", "accuracy"].count == len(saved["test_labels"]) == 449
     assert saved["test_names"].tolist() == [str(digit) for digit in range(10)]
     rows = np.concatenate([saved[f"{part}_rows"] for part in ("train", "validation", "test")])
     assert sorted(rows) == list(range(1797))
@@ -145,37 +125,6 @@ def test_the_metrics_have_a_row_for_every_step(finished):
     assert [int(row["step"]) for row in rows] == list(range(18))
     assert [int(row["epoch"]) for row in rows] == [1] * 9 + [2] * 9  # as in scores.csv
     assert all(float(row["loss"]) > 0 and float(row["positives_per_anchor"]) > 1 for row in rows)
-
-
-@pytest.mark.process
-def test_a_run_again_from_its_configuration_finds_the_same(finished):
-    place, _, run = finished
-    again = command("train", "--config", str(run / "config.yaml"), "--runs", "again", folder=place)
-    assert again.returncode == 0, again.stderr
-    other = next((place / "again").iterdir())
-    assert (other / "scores.csv").read_text() == (run / "scores.csv").read_text()
-    assert np.array_equal(
-        np.load(other / "embeddings.npz")["test_features"], np.load(run / "embeddings.npz")["test_features"]
-    )
-
-
-def test_another_seed_finds_something_else(finished, tmp_path):
-    assert main(["train", *SHORT, "--seed", "1", "--runs", str(tmp_path)]) == 0
-    features = [np.load(run / "embeddings.npz")["test_features"] for run in (next(tmp_path.iterdir()), finished[2])]
-    assert not np.allclose(*features)
-
-
-def test_vectors_of_a_users_own_train_with_an_mlp_and_another_loss(tmp_path, capsys):
-    generator = np.random.default_rng(0)
-    labels = np.repeat(["lily", "rose", "iris"], 40)
-    centres = {name: generator.normal(size=6) for name in np.unique(labels)}
-    vectors = np.stack([centres[name] for name in labels]) + 0.3 * generator.normal(size=(120, 6))
-    np.savez(tmp_path / "flowers.npz", vectors=vectors, labels=labels)
-    parts = ("--data", "Arrays", "--data.path", str(tmp_path / "flowers.npz"), "--batches.batch_size", "30")
-    parts += ("--encoder", "MLP", "--encoder.width", "8", "--loss", "NTXentLoss", "--optimizer", "SGD")
-    assert main(["train", *parts, "--trainer.max_epochs", "2", "--runs", str(tmp_path / "runs")]) == 0
-    assert "class lily" in capsys.readouterr().out
-    assert next((tmp_path / "runs").iterdir()).name.endswith("-NTXentLoss-Arrays")
 
 
 TRAINED = {
@@ -218,51 +167,6 @@ def test_a_loss_trains_without_further_options_on_its_kind_of_labels(loss, kind,
     assert likewise.load_encoder(run)(images).shape == (3, 16)
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    """Data as users have it: a folder of photos, a table of vectors, lines of vectors with several labels."""
-    image = pytest.importorskip("PIL.Image")
-    folder, draw = tmp_path_factory.mktemp("files"), np.random.default_rng(0)
-    for number in range(60):
-        place = folder / "photos" / ("cats" if number % 2 else "dogs")
-        place.mkdir(parents=True, exist_ok=True)
-        pixels = draw.integers(0, 256, (20 + number % 3, 24, 3), dtype=np.uint8)
-        image.fromarray(pixels).save(place / f"{number}.png")
-    rows = draw.normal(size=(60, 3)).round(3)
-    lines = [f"{a},{b},{c},{'rose' if a > 0 else 'lily'}" for a, b, c in rows]
-    (folder / "flowers.csv").write_text("\n".join(["x,y,z,label", *lines]))
-    told = [
-        {"vector": list(row), "label": [name for name, value in zip("abc", row, strict=True) if value > -1]}
-        for row in rows
-    ]
-    (folder / "tags.jsonl").write_text("\n".join(map(json.dumps, told)))
-    return folder
-
-
-READ = {
-    "photos": ["--data", "Folder", "--data.path", "photos", "--data.size", "16", "--encoder.width", "4"],
-    "photos by torchvision": [
-        *("--data", "Torchvision", "--data.name", "ImageFolder", "--data.root", "photos", "--data.size", "16"),
-        *("--encoder", "ResNet", "--encoder.depth", "8", "--encoder.width", "4"),
-    ],
-    "table": ["--data", "Table", "--data.path", "flowers.csv", "--encoder", "MLP", "--encoder.width", "4"],
-    "lines": ["--data", "Table", "--data.path", "tags.jsonl", "--encoder", "MLP", "--encoder.width", "4"],
-    "a long tail": ["--subset", "LongTail", "--subset.imbalance", "10", "--encoder.width", "4"],
-    "balanced": ["--batches.sampler", "Balanced", "--batches.sampler.samples_per_class", "5", "--encoder.width", "4"],
-}
-
-
-@pytest.mark.parametrize("case", READ)
-def test_data_as_users_have_it_trains(case, files, tmp_path, monkeypatch):
-    pytest.importorskip("datasets")
-    monkeypatch.chdir(files)
-    short = ["--batches.batch_size", "20", "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "2"]
-    assert main(["train", *READ[case], *short, *SHORT[4:], "--runs", str(tmp_path)]) == 0
-    (run,) = tmp_path.iterdir()
-    assert len((run / "metrics.csv").read_text().splitlines()) == 3
-    assert likewise.load_encoder(run).feature_dim > 0
-
-
 def test_moco_is_a_loss_and_two_inputs_on_the_command_line(few, tmp_path):
     moco = ["--loss", "InfoNCELoss", "--inputs", "Momentum", "--inputs.momentum", "0.9"]
     moco += ["--inputs+", "KeyQueue", "--inputs.size", "60"]
@@ -280,54 +184,20 @@ def test_a_run_whose_labels_no_evaluation_fits_ends_after_training_and_says_so(f
     assert (next(tmp_path.iterdir()) / "encoder.safetensors").exists()
 
 
-OWN = """
-import torch
-from likewise.data import Samples, Source
-from likewise.losses import Loss
-from likewise.models import Encoder
-from likewise.training import LossInput
-
-class Blobs(Source):
-    def __init__(self, count: int = 60):
-        self.count = count
-    def load(self):
-        labels = torch.arange(self.count) % 3
-        return Samples(torch.randn(self.count, 4) + 3 * labels[:, None], labels, ("a", "b", "c"))
-
-class Linear(Encoder):
-    def __init__(self, input_shape: tuple[int, ...], width: int = 6):
-        super().__init__(input_shape)
-        self.layer = torch.nn.Linear(input_shape[0], width)
-    @property
-    def feature_dim(self):
-        return self.layer.out_features
-    def forward(self, inputs):
-        return self.layer(self.standardized(inputs))
-
-class Scale(LossInput):
-    def __init__(self, scale: float = 2.0):
-        super().__init__()
-        self.scale = scale
-    def weather(self, step):
-        return step.embeddings.new_tensor(self.scale)
-
-class Mine(Loss):
-    def forward(self, embeddings, labels, weather):
-        return weather * embeddings.square().mean()
-"""
-
-
 @pytest.mark.process
 def test_source_encoder_input_and_loss_of_a_users_own_train_from_this_folder(tmp_path):
-    (tmp_path / "mine.py").write_text(OWN)
-    parts = ["--data", "mine.Blobs", "--data.count", "60", "--encoder", "mine.Linear", "--encoder.width", "5"]
-    parts += ["--loss", "mine.Mine", "--inputs", "mine.Scale", "--inputs.scale", "3", "--batches.batch_size", "20"]
-    result = command("train", *parts, "--trainer.max_epochs", "2", "--trainer.accelerator", "cpu", folder=tmp_path)
+    """Those of the page on the command, with the options that it gives them."""
+    page = (Path(__file__).parents[2] / "docs" / "command.md").read_text(encoding="utf-8")
+    block = r'```python\n("""Parts of my own.*?)```\n\n    likewise (train .*?)\n\n'
+    own, words = re.search(block, page, re.DOTALL).groups()
+    (tmp_path / "mine.py").write_text(own)
+    short = ["--trainer.max_epochs", "2", "--trainer.accelerator", "cpu"]
+    result = command(*words.replace("\\\n", " ").split(), *short, folder=tmp_path)
     assert result.returncode == 0, result.stderr
     (run,) = (tmp_path / "runs").iterdir()
     assert json.loads((run / "run.json").read_text())["parts"]["encoder"] == {
-        "class_path": "mine.Linear",
-        "init_args": {"width": 5, "input_shape": [4]},
+        "class_path": "mine.Small",
+        "init_args": {"width": 32, "input_shape": [2]},
     }
 
 
@@ -370,43 +240,14 @@ def _npz(path, **arrays):
 LABELS = np.arange(40) % 2
 LONG = np.array(["a" * 300, "b\n" * 300])
 BAD = {
-    "loss": (["--loss", "SupConLos"], "got SupConLos, did you mean SupConLoss or MulSupConLoss?"),
-    "data": (["--data", "Digit"], "got Digit, did you mean Digits?"),
-    "encoder": (["--encoder", "ConvNt"], "got ConvNt, did you mean ConvNet or"),
-    "optimizer": (["--optimizer", "AdamX"], "got AdamX, did you mean Adam"),
-    "option": (["--trainer.max_epoch", "3"], "unknown option --trainer.max_epoch, did you mean --trainer.max_epochs"),
-    "parameter": (
-        ["--loss.temprature", "3"],
-        "unknown option --loss.temprature of SupConLoss, did you mean --loss.temperature?",
-    ),
-    "value": (
-        ["--encoder.width", "wide"],
-        "--encoder.width: expected a whole number, got wide: see likewise train --encoder.help",
-    ),
-    "config": (["--config", "nowhere.yaml"], "got nowhere.yaml, which does not exist"),
     "temperature": (["--loss.temperature", "0"], "expected temperature to be a positive number"),
     "views": (["--loss", "NTXentLoss", "--batches.views", "1"], "two or more views"),
-    "file": (["--data", "Arrays", "--data.path", "nowhere.npz"], "got nowhere.npz, which does not exist"),
-    "path": (["--data", "Arrays"], "expected --data.path, got none: see likewise train --data.help Arrays"),
     "diverged": (["--optimizer", "SGD", "--optimizer.lr", "1e30"], ".partial"),
     "last part": (["--betas", "0.1"], "did you mean --optimizer.betas?"),
-    "other class": (
-        ["--data.path", "x.npz"],
-        "unknown option --data.path of Digits, did you mean --data Arrays or --data Folder?",
-    ),
-    "no number": (["--loss.temperature", "abc"], "--loss.temperature: expected a number or one of 'learned', got abc"),
-    "part of a part": (
-        ["--batches.sampler", "Balancd"],
-        "expected batches.sampler to be one of Balanced, Shuffled, SimilarLength, got Balancd, did you mean Balanced?",
-    ),
-    "choice": (["--loss.form", "inn"], "--loss.form: expected one of 'out', 'in', 'pairs', got inn"),
     "help": (["--loss.help", "Foo"], "expected loss to be one of ArcFaceLoss, AsymmetricLoss, "),
     "seed": (["--seed", "-1"], "expected --seed between 0 and 4294967295, got -1"),
     "strategy": (["--trainer.strategy", "ddp_spawn"], "expected --trainer.strategy to be one of auto, ddp,"),
-    "validation epochs": (
-        ["--validation_epochs", "-1"],
-        "expected --validation_epochs of 0 or more, got -1",
-    ),
+    "validation epochs": (["--validation_epochs", "-1"], "expected --validation_epochs of at least 0, got -1"),
     "reduction": (["--loss.reduction", "none"], "reduction mean or sum"),
     "two views": (["--loss", "InfoNCELoss", "--batches.views", "3"], "got 3: set batches.views to 2"),
     "similarity": (["--loss", "NWSLoss", "--loss.label_similarity", "x.pt"], "--loss.label_similarity"),
@@ -415,24 +256,15 @@ BAD = {
         ["--loss", "PatchLoss", "--batches", "Views"],
         "expected Episodes as batches for PatchLoss, got Views",
     ),
-    "input": (["--inputs", "Momentm"], "Momentm, did you mean Momentum?"),
     "needless input": (["--loss", "KCLLoss", "--inputs", "KeyQueue"], "KCLLoss takes, got KeyQueue"),
-    "moved option": (
-        ["--data.batch_size", "3"],
-        "unknown option --data.batch_size of Digits, did you mean --batches.batch_size?",
-    ),
     "balance": (["--batches.sampler", "Balanced", "--batches.sampler.samples_per_class", "4"], "classes"),
     "lbfgs": (["--optimizer", "LBFGS"], "got LBFGS: choose SGD or AdamW"),
     "tail": (["--subset", "LongTail", "--subset.imbalance", "1000"], "an imbalance that leaves every class a sample"),
-    "similarity of a name": (["--loss", "NWSLoss", "--loss.label_similarity", "npmy"], "expected one of 'npmi'"),
     "device": (["--trainer.accelerator", "quantum"], "quantum"),
 }
 BAD_ARRAYS = {
     "keys": ({"x": LABELS}, "expected one of the keys 'images', 'vectors'"),
-    "lengths": ({"vectors": np.ones((39, 3)), "labels": LABELS}, "expected labels of shape (39,)"),
     "nan": ({"vectors": np.full((40, 3), np.nan), "labels": LABELS}, "got NaN or infinity in 40 of 40"),
-    "one class": ({"vectors": np.ones((40, 3)), "labels": 0 * LABELS}, "at least 2 classes, got 1"),
-    "rare class": ({"vectors": np.ones((40, 3)), "labels": np.arange(40) // 39}, "at least 3 samples of every class"),
     "kind": ({"vectors": np.ones((40, 3)), "labels": LABELS}, "choose the encoder MLP for vectors"),
 }
 
@@ -454,10 +286,7 @@ def test_bad_options_are_refused_in_one_line_and_leave_no_run(case, tmp_path, ca
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (["--loss.num_samples", "5"], "error: --loss.num_samples is filled in from the data; leave it out"),
         (["--loss.num_samples=5"], "error: --loss.num_samples is filled in from the data; leave it out"),
-        (["--loss.feature_dim", "x"], "error: --loss.feature_dim is filled in from the head; leave it out"),
-        (["--encoder.input_shape=[1,8,8]"], "error: --encoder.input_shape is filled in from the data; leave it out"),
         (["--head.feature_dim", "3"], "error: --head.feature_dim is filled in from the encoder; leave it out"),
         (["--loss.num_sample", "5"], "error: unknown option --loss.num_sample of RASCALLoss: see likewise"),
     ],
@@ -499,11 +328,9 @@ def test_bad_arrays_are_refused_in_one_line_and_leave_no_run(case, tmp_path, cap
 
 CODE = {
     "optimizer": "optimizer:\n  class_path: os.system\n  init_args: {command: touch ran}\n",
-    "loss": "loss:\n  class_path: subprocess.Popen\n  init_args: {args: [touch, ran]}\n",
     "sampler": "batches:\n  class_path: likewise.data.Views\n  init_args:\n    sampler:\n"
     "      class_path: os.system\n      init_args: {command: touch ran}\n",
     "callback": "trainer:\n  callbacks:\n  - class_path: os.system\n    init_args: {command: touch ran}\n",
-    "input": "inputs:\n- class_path: os.system\n  init_args: {command: touch ran}\n",
     "function": "loss:\n  class_path: factory.make\n",
 }
 
@@ -594,19 +421,10 @@ def test_a_callback_may_monitor_what_another_logs_later(logged, status, few, tmp
 
 
 IMPORTS = {
-    "missing": (
-        "import no_such_thing.deep",
-        "the module no_such_thing for {}, which is not installed: install it, or ",
-    ),
-    "indirect": ("import first_missing", "the module no_such_thing for {}, which is not installed: install it, or "),
-    "prefix": (
-        "import imports",
-        "the module imports for {}, which is not installed: install it, or correct the import",
-    ),
-    "likewise": (
-        "import likewise.lossez",
-        "what {} imports, got No module named 'likewise.lossez': correct the import",
-    ),
+    "missing": ("import no_such_thing.deep", "the module no_such_thing for {}, which is not installed: install it"),
+    "indirect": ("import first_missing", "the module no_such_thing for {}, which is not installed: install it"),
+    "prefix": ("import imports", "the module imports for {}, which is not installed: install it"),
+    "likewise": ("import likewise.lossez", "what {} imports, got No module named 'likewise.lossez': correct"),
     "name": ("from likewise.losses import NoLoss", "what {} imports, got cannot import name 'NoLoss' from "),
 }
 
@@ -629,16 +447,8 @@ def test_a_run_that_is_resumed_takes_no_other_options_and_no_other_data(few, tmp
         with pytest.raises(AttributeError):
             main(["train", *data, "--trainer.max_epochs", "1", "--runs", str(tmp_path / "runs")])
     (left,) = (tmp_path / "runs").iterdir()
-    for words, said in (
-        (
-            ["--resume", str(left), "--loss.temperature", "0.3"],
-            "--timeout_minutes, --trainer.*, got --loss.temp",
-        ),
-        (["--resume", str(tmp_path)], "has no run.json"),
-        (["--resume", "nowhere"], "which does not exist"),
-    ):
-        assert main(["train", *words]) == 2
-        assert said in capsys.readouterr().err
+    assert main(["train", "--resume", str(tmp_path)]) == 2
+    assert "has no run.json" in capsys.readouterr().err
     arrays = dict(np.load(few["classes"][3]))
     np.savez(few["classes"][3], **arrays | {"images": arrays["images"][::-1]})
     assert main(["train", "--resume", str(left)]) == 2
@@ -647,29 +457,6 @@ def test_a_run_that_is_resumed_takes_no_other_options_and_no_other_data(few, tmp
     assert main(["train", "--resume", str(left)]) == 0
     assert main(["train", "--resume", str(left)]) == 2
     assert "expected a run that is not finished" in capsys.readouterr().err
-
-
-def test_an_encoder_is_exported_as_it_computes(few, tmp_path, capsys):
-    onnxruntime = pytest.importorskip("onnxruntime")
-    assert main(["train", *few[None], "--loss", "NTXentLoss", "--runs", str(tmp_path / "runs")]) == 0
-    (run,) = (tmp_path / "runs").iterdir()
-    for words in (["--format", "onnx"], ["--output", str(tmp_path / "e.safetensors")]):
-        assert main(["export", str(run), *words]) == 0
-    images = torch.rand(5, 1, 8, 8)
-    session = onnxruntime.InferenceSession(str(run) + ".onnx")
-    (features,) = session.run(None, {session.get_inputs()[0].name: images.numpy()})
-    assert np.allclose(features, likewise.load_encoder(run)(images).detach().numpy(), atol=1e-4)
-    assert (tmp_path / "e.safetensors").read_bytes() == (run / "encoder.safetensors").read_bytes()
-    assert main(["export", str(tmp_path / "runs")]) == 2
-    assert f"which holds runs: name {run} ..." in capsys.readouterr().err
-    (tmp_path / "empty").mkdir()
-    assert main(["export", str(tmp_path / "empty")]) == 2
-    assert "has no run.json" in capsys.readouterr().err
-
-
-def test_an_unknown_class_in_a_file_of_options_is_refused_with_the_nearest(tmp_path, capsys):
-    (tmp_path / "mine.yaml").write_text("encoder:\n  class_path: MPL\n")
-    _refused(["--config", str(tmp_path / "mine.yaml")], "got MPL, did you mean MLP?", tmp_path, capsys)
 
 
 @pytest.mark.process
@@ -681,19 +468,6 @@ def test_an_error_is_one_line_without_a_traceback_in_a_process_too(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("named", [["--loss", "NTXentLoss"], ["--config", "mine.yaml"]])
-def test_a_named_class_starts_from_its_own_defaults(named, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.yaml").write_text("loss: NTXentLoss\n")
-    assert read(named).loss["init_args"]["temperature"] == 0.5
-
-
-def test_a_parameter_without_a_class_is_the_default_class_s():
-    loss = read(["--loss.temperature", "0.3"]).loss
-    assert loss["class_path"].endswith("SupConLoss")
-    assert loss["init_args"]["temperature"] == 0.3
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -701,12 +475,7 @@ def test_a_parameter_without_a_class_is_the_default_class_s():
         (["--version"], ["likewise 0."]),
         (["train", "--help"], ["--loss CLASS", "NTXentLoss", "--trainer.max_epochs", "--seed", "ConvNet"]),
         (["train", "--loss.help", "SupConLoss"], ["--loss.temperature", "--loss.form", "recommends"]),
-        (
-            ["train", "--data.help", "Arrays"],
-            ["--data.path", "--data.size", "images"],
-        ),
         (["train", "--data.help", "Folder"], ["The column of metadata.csv", "stretches", "GiB", "hold several"]),
-        (["train", "--data.help", "Hub"], ["such as user/name", "The column of labels", "stretches", "hold several"]),
     ],
 )
 def test_help_lists_options_with_their_docstrings(arguments, words, capsys):
@@ -722,8 +491,6 @@ def test_help_lists_options_with_their_docstrings(arguments, words, capsys):
     [
         (["--help"], ["Abstract: a loss"]),
         (["--loss.help", "NTXentLoss"], ["Tensor"]),
-        (["--encoder.help", "MLP"], ["input_shape"]),
-        (["--head.help", "ProjectionHead"], ["feature_dim"]),
         (["--loss.help", "RASCALLoss"], ["--loss.num_samples", "--loss.feature_dim"]),
     ],
 )
@@ -756,13 +523,6 @@ def test_a_missing_extra_is_named_with_its_remedy(tmp_path):
     )
     assert result.returncode == 2
     assert re.fullmatch(r"error: .*lightning.*pip install 'likewise\[train\]'\n", result.stderr)
-
-
-@pytest.mark.process
-def test_the_library_alone_imports_none_of_the_extra():
-    script = "import sys, likewise; print(sorted({'lightning', 'sklearn', 'plotly', 'yaml'} & set(sys.modules)))"
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=ENVIRONMENT)
-    assert told.stdout == "[]\n"
 
 
 @pytest.mark.process

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -21,69 +22,44 @@ SLIPS = {
     # a name with a letter wrong
     "--loss SupConLos": "did you mean SupConLoss or MulSupConLoss?",
     "--loss supcom": "did you mean SupConLoss",
-    "--loss NTXnet": "did you mean NTXentLoss",
-    "--loss rascall": "did you mean RASCALLoss",
     "--loss NWSLoss --loss.agg max": "did you mean --loss.aggregation?",
-    "--loss NWSLoss --loss.sim npmi": "did you mean --loss.label_similarity?",
-    "--loss NWSLoss --loss.temp 1": "did you mean --loss.temperature?",
     "--loss RASCALLoss --loss.base_temperature 1": "of RASCALLoss: see likewise train --loss.help",
     "--batches Episodes --batches.n_way 5": "did you mean --batches.ways?",
-    "--encoder ConvNt": "did you mean ConvNet",
     "--encoder resnet19": "--encoder.depth: expected one of 8, 18, 20, 32, 34, 50, got 19",
-    "--optimizer AdamX": "did you mean Adam",
-    "--schedule cosin": "did you mean Cosine?",
     "--data Digit": "did you mean Digits?",
-    "--inputs Momentm": "did you mean Momentum?",
     "--evaluations KNNN": "did you mean KNN?",
     "--batches.sampler Balancd": "did you mean Balanced?",
     "--recipe supcn-digits": "did you mean supcon-digits?",
-    "--recipe cifar10": "did you mean",
     "--recipe nws --data Digits": "expected data that nws is for, image-folder, texts, vectors, got digits: for digits",
     "--recipe clip --data SVHN": "expected data that clip is for, pairs, got image-folder: for image-folder there are",
     # an option with a letter wrong
     "--epoch 3": "did you mean --epochs?",
-    "--temprature 3": "did you mean --temperature?",
     "--loss.temprature 3": "did you mean --loss.temperature?",
     "--bach-size 3": "did you mean --batch-size?",
-    "--batches.batchsize 3": "did you mean --batches.batch_size?",
     "--trainer.max_epoch 3": "did you mean --trainer.max_epochs?",
-    "--optimiser SGD": "did you mean --optimizer",
-    "--chunksize 8": "did you mean --chunk_size?",
     "--sed 1": "did you mean --seed?",
     # other people's names
     "--learning-rate 1": "did you mean --lr?",
-    "--num_epochs 3": "did you mean --epochs?",
-    "--max_epochs 3": "did you mean --epochs?",
-    "--batch 3": "did you mean --batch-size?",
     "--gpu 1": "did you mean --device?",
-    "--tau 0.1": "did you mean --temperature?",
     "--data_dir x": "did you mean --data?",
-    "--out x": "did you mean --runs?",
-    "--arch ResNet": "did you mean --encoder?",
     "--wd 0.1": "did you mean --weight-decay?",
-    "--resume_from runs/RUN": "did you mean --resume?",
     "--loss protonet": "did you mean PrototypicalLoss?",
-    "--seeds 3": "did you mean --seed?",
     "--augmentations SimCLRViews": "did you mean --augmentation?",
     # an option in the wrong place
     "--data.batch_size 3": "did you mean --batches.batch_size?",
-    "--loss.lr 3": "did you mean --optimizer.lr?",
     "--data.path x.npz": "did you mean --data Arrays or --data Folder?",
     "--loss NTXentLoss --loss.form in": "did you mean --loss SupConLoss?",
     "--batch_size.size 3": "unknown option --batches.batch_size.size",
     # a value of another kind
     "--batches.batch_size ten": "--batches.batch_size: expected a whole number, got ten",
     "--loss.temperature abc": "--loss.temperature: expected a number or one of 'learned', got abc",
-    "--compile tru": "--compile: expected true or false, got tru",
     "--loss.form inn": "--loss.form: expected one of 'out', 'in', 'pairs', got inn",
     "--seed": "expected --seed, got none",
     "--batches.augmentation.scale 1": "expected --batches.augmentation before --batches.augmentation.scale, got none",
     "--evaluations.k 3": "expected --evaluations before --evaluations.k, got none",
     # what is not there
     "nowhere/": "got nowhere/, which does not exist",
-    "--data nowhere.npz": "got nowhere.npz, which does not exist",
     "--data notes.md": "got notes.md, which does not exist",
-    "--data mine.Source": "got mine.Source",
     "--data CIFAR1O": "did you mean CIFAR10",
     "--data Arrays": "expected --data.path, got none: see likewise train --data.help Arrays",
     "--data Arrays --data.path nowhere.npz": "got nowhere.npz, which does not exist",
@@ -112,47 +88,28 @@ def name_of(spec):
 
 
 GUESSES = {
-    "--loss supcon": ("loss", "SupConLoss", {}),
     "--loss sup-con-loss": ("loss", "SupConLoss", {}),
     "--loss SIMCLR": ("loss", "NTXentLoss", {"temperature": 0.5}),
-    "--loss rascal": ("loss", "RASCALLoss", {}),
-    "--loss byol": ("loss", "BYOLLoss", {}),
     "--loss clip": ("loss", "InfoNCELoss", {"symmetric": True}),
     "--loss moco": ("loss", "InfoNCELoss", {"temperature": 0.2}),
-    "--loss cross-entropy": ("loss", "CrossEntropyLoss", {}),
-    "--encoder resnet18": ("encoder", "ResNet", {"depth": 18}),
     "--encoder ResNet-50": ("encoder", "ResNet", {"depth": 50}),
     "--encoder resnet12": ("encoder", "ResNet12", {}),
-    "--encoder convnet": ("encoder", "ConvNet", {}),
     "--optimizer sgd": ("optimizer", "SGD", {"lr": 0.001}),
-    "--head projection": ("head", "ProjectionHead", {}),
-    "--schedule cosine": ("schedule", "Cosine", {}),
     "--data CIFAR10": ("data", "Torchvision", {"name": "CIFAR10"}),
-    "cifar100": ("data", "Torchvision", {"name": "CIFAR100"}),
     "--data fashion-mnist": ("data", "Torchvision", {"name": "FashionMNIST"}),
     "--lr 0.1": ("optimizer", "AdamW", {"lr": 0.1}),
-    "--batch-size 32": ("batches", "Views", {"batch_size": 32}),
     "--batches.batch-size 32": ("batches", "Views", {"batch_size": 32}),
-    "--temperature 0.3": ("loss", "SupConLoss", {"temperature": 0.3}),
     "--temperature learned": ("loss", "SupConLoss", {"temperature": "learned"}),
-    "--loss SigLIP --loss.bias learned": ("loss", "SigLIPLoss", {"bias": "learned"}),
     "--loss infonce --loss.symmetric joint": ("loss", "InfoNCELoss", {"symmetric": "joint"}),
-    "--loss infonce --loss.symmetric yes": ("loss", "InfoNCELoss", {"symmetric": True}),
-    "--loss infonce --loss.symmetric true --loss.temperature learned": (
-        "loss",
-        "InfoNCELoss",
-        {"symmetric": True, "temperature": "learned"},
-    ),
-    "--loss infonce --loss.gather_distributed true": ("loss", "InfoNCELoss", {"gather_distributed": True}),
+    "--loss infonce --loss.symmetric true": ("loss", "InfoNCELoss", {"symmetric": True}),
     "--loss siglip --loss.guide-margin 0.05": ("loss", "SigLIPLoss", {"guide_margin": 0.05}),
     "--augmentation SimCLRViews --augmentation.flip 0": ("batches", "Views", {}),
     "--recipe simclr": ("loss", "NTXentLoss", {"temperature": 0.5}),
     "--recipe simclr --data CIFAR10": ("encoder", "ResNet", {"depth": 50}),
-    "--recipe protonet-x": None,
 }
 
 
-@pytest.mark.parametrize("words", [words for words, guess in GUESSES.items() if guess])
+@pytest.mark.parametrize("words", GUESSES)
 def test_a_first_guess_is_understood(words):
     part, name, arguments = GUESSES[words]
     found = getattr(read(words.split()), part)
@@ -168,23 +125,18 @@ def test_moco_brings_its_inputs_unless_others_are_given():
 @pytest.mark.parametrize(
     ("words", "where", "value"),
     [
-        ("--epochs 3", ("trainer", "max_epochs"), 3),
+        ("--loss NTXentLoss", ("loss", "init_args", "temperature"), 0.5),
         ("--steps 3", ("trainer", "max_epochs"), -1),
         ("--recipe supcon-digits --steps 3", ("trainer", "max_epochs"), -1),
         ("--epochs 3 --steps 9", ("trainer", "max_epochs"), 3),
-        ("--device cpu", ("trainer", "accelerator"), "cpu"),
         ("--device cuda:1", ("trainer", "accelerator"), "cuda"),
         ("--device cuda:1", ("trainer", "devices"), [1]),
-        ("--workers 0", ("workers",), 0),
         ("--runs x", ("runs",), Path("x")),
-        ("--name first", ("name",), "first"),
         ("--widths 256,128,64", ("widths",), [256, 128, 64]),
         ("--compile", ("compile",), True),
         ("--compile no", ("compile",), False),
-        ("--log wandb,csv", ("log",), "wandb,csv"),
         ("--log [wandb,csv] --log+ mlflow", ("log",), ["wandb", "csv", "mlflow"]),
         ("--evaluations []", ("evaluations",), []),
-        ("--trainer.devices 2", ("trainer", "devices"), 2),
         ("--optimizer.lr 1e-3", ("optimizer", "init_args", "lr"), 0.001),
         ("--schedule Steps --schedule.epochs 10,20", ("schedule", "init_args", "epochs"), [10.0, 20.0]),
         ("--loss PatchLoss", ("batches", "class_path"), "likewise.data.Episodes"),
@@ -207,10 +159,9 @@ def test_data_is_read_by_what_is_there(tmp_path):
     (tmp_path / "tags.csv").write_text("file,sky,animal\n1.png,1,0\n")
     sources = {}
     for path in ("photos", "stories.jsonl", "flowers.csv", "tags.csv"):
-        for words in ([path], ["--data", path]):
-            found = read(words)
-            sources[path] = [name_of(getattr(found, part)) for part in ("data", "encoder")]
-            assert found.data["init_args"]["path"] == path
+        found = read([path])
+        sources[path] = [name_of(getattr(found, part)) for part in ("data", "encoder")]
+        assert found.data["init_args"]["path"] == path
     assert sources == {
         "photos": ["Folder", "Timm"],
         "stories.jsonl": ["Text", "PretrainedTransformer"],
@@ -233,21 +184,14 @@ def test_a_run_or_an_exported_encoder_alone_is_not_what_is_embedded(tmp_path):
 
 
 def test_arrays_are_vectors_unless_they_are_images(tmp_path):
-    numpy = pytest.importorskip("numpy")
-    numpy.savez(tmp_path / "features.npz", vectors=numpy.ones((4, 3)), labels=numpy.arange(4))
-    numpy.savez(tmp_path / "images.npz", images=numpy.ones((4, 8, 8)), labels=numpy.arange(4))
+    np.savez(tmp_path / "features.npz", vectors=np.ones((4, 3)), labels=np.arange(4))
+    np.savez(tmp_path / "images.npz", images=np.ones((4, 8, 8)), labels=np.arange(4))
     assert [name_of(getattr(read(["features.npz"]), part)) for part in ("data", "encoder")] == ["Arrays", "MLP"]
     assert [name_of(getattr(read(["images.npz"]), part)) for part in ("data", "encoder")] == ["Arrays", "ConvNet"]
-    named = {
-        (*data, method): read([*data, "--recipe", method]).recipe
-        for data in (["images.npz"], ["features.npz"], ["--data", "SVHN"])
-        for method in ("simclr", "nws")
-    }
-    assert list(named.values()) == [
-        *("simclr-digits", "nws-image-folder"),
-        *("simclr-vectors", "nws-vectors"),
-        *("simclr-digits", "nws-image-folder"),
-    ]
+    pairs = product((["images.npz"], ["features.npz"], ["--data", "SVHN"]), ("simclr", "nws"))
+    of_images, of_vectors = ["simclr-digits", "nws-image-folder"], ["simclr-vectors", "nws-vectors"]
+    named = [read([*data, "--recipe", method]).recipe for data, method in pairs]
+    assert named == [*of_images, *of_vectors, *of_images]
     assert name_of(read(["images.npz", "--recipe", "nws"]).encoder) == "ResNet"
 
 
@@ -310,21 +254,13 @@ Made = type("Made", (NTXentLoss,), {})
 def test_classes_of_ones_own_are_read_as_ours(tmp_path):
     (tmp_path / "own_parts.py").write_text(MINE)
     found = read(["--loss", "own_parts.Mine", "--loss.warmth", "3", "--loss.temperature", "1"]).loss
-    assert found["init_args"] == {
-        "warmth": 3.0,
-        "cold": False,
-        "temperature": 1.0,
-        "gather_distributed": True,
-    }
+    assert found["init_args"] == {"warmth": 3.0, "cold": False, "temperature": 1.0, "gather_distributed": True}
+    made = read(["--loss", "own_parts.Made", "--loss.temperature", "3"]).loss["init_args"]  # by running the file alone
+    assert made == {"temperature": 3.0, "gather_distributed": True}
     for words, told in (
         (["--loss", "own_parts.Mine"], "expected --loss.warmth, got none: see likewise train --loss.help Mine"),
-        (
-            ["--loss", "own_parts.Mne"],
-            "expected a class of own_parts.py to be one of Made, Mine, NTXentLoss, got own_parts.Mne",
-        ),
-        (["--loss", "own_parts.Mne"], "did you mean Mine"),
+        (["--loss", "own_parts.Mne"], "one of Made, Mine, NTXentLoss, got own_parts.Mne, did you mean Mine"),
         (["--encoder", "own_parts.Net"], "--encoder Wrapped --encoder.module own_parts.Net makes it one"),
-        (["--loss", "own_parts.Mine", "--loss.warmt", "3"], "did you mean --loss.warmth?"),
     ):
         with pytest.raises(ValueError, match=r"expected|unknown") as error:
             read(words)
@@ -336,12 +272,6 @@ def test_a_file_that_is_no_python_is_told_with_its_line(tmp_path):
     (tmp_path / "own_broken.py").write_text("x = 1\nclass Mine(:\n")
     with pytest.raises(ValueError, match=r"own_broken.py, got invalid syntax in line 2: correct it"):
         read(["--loss", "own_broken.Mine"])
-
-
-def test_a_class_that_only_running_its_file_makes_is_taken_too(tmp_path):
-    (tmp_path / "own_made.py").write_text(MINE)
-    made = read(["--loss", "own_made.Made", "--loss.temperature", "3"]).loss["init_args"]
-    assert made == {"temperature": 3.0, "gather_distributed": True}
 
 
 def test_kinds_are_the_classes_that_have_no_abstract_parts():
@@ -358,11 +288,7 @@ def test_the_catalogue_has_the_classes_that_the_packages_hold():
 
     from likewise.report.sections import SECTIONS  # noqa: PLC0415
 
-    always = {
-        "likewise.training.BatchInputs",
-        "likewise.training.inputs.ViewPairs",
-        "likewise.training.inputs.BatchInputs",
-    }
+    always = {f"likewise.training.{name}" for name in ("BatchInputs", "inputs.ViewPairs", "inputs.BatchInputs")}
     for base, rooms in CATALOGUE.items():
         kind, exported = getattr(import_module(base.rpartition(".")[0]), base.rpartition(".")[2]), {}
         for room, module in ((room, import_module(room)) for room in rooms):
@@ -383,10 +309,7 @@ def test_the_catalogue_has_the_classes_that_the_packages_hold():
         ([], "--batch-", ["--batch-size"]),
         (["--loss"], "Sup", ["SupConLoss"]),
         (["--loss.form"], "", []),
-        ([], "--loss.", ["--loss.help"]),
         ([], "--trainer.max_e", ["--trainer.max_epochs"]),
-        (["--keep"], "", ["best", "last", "null"]),
-        (["--compile"], "", ["false", "true"]),
         (["--trainer.deterministic"], "", ["false", "null", "true", "warn"]),
     ],
 )
@@ -454,16 +377,7 @@ print(sorted({"torch", "lightning", "numpy", "sklearn", "plotly", "tqdm"} & set(
 """
     lines = ["trian", "train --los x", "train --loss SupConLos", "train --data nowhere/", "train --seed x"]
     lines += ["evaluate", "evaluate nowhere", "evaluate x --evaluations KNNN", "train --help"]
-    lines += [
-        "evaluate --help",
-        "export --help",
-        "train --loss.temperature x --epoch 3",
-        "--help",
-        "sweep --help",
-        "sweep --loss supcn",
-        "sweep --seeds none",
-        "sweep --grid x",
-    ]
+    lines += ["train --loss.temperature x --epoch 3", "--help", "sweep --help", "sweep --loss supcn", "sweep --grid x"]
     told = subprocess.run(
         [sys.executable, "-c", script, *lines], capture_output=True, text=True, check=False, cwd=tmp_path
     )
@@ -492,15 +406,17 @@ def test_a_run_that_has_been_finished_is_found_by_the_name_that_it_had(tmp_path)
     for name in ("run", "run.partial"):
         found = read(["--resume", name, "--epochs", "7"])
         assert (found.seed, found.resume, found.trainer["max_epochs"]) == (5, Path(name), 7)
-    assert [read(["--resume", "run", *words]).report for words in ([], ["--report", "false"])] == [True, False]
-    with pytest.raises(ValueError, match="--report"):
-        read(["--resume", "run", "--report", "perhaps"])
-    given = {"log": "csv", "workers": 3, "checkpoint_minutes": 2.0, "keep_checkpoints": True, "timeout_minutes": 9.0}
+    given = {
+        "report": False,
+        "log": "csv",
+        "workers": 3,
+        "checkpoint_minutes": 2.0,
+        "keep_checkpoints": True,
+        "timeout_minutes": 9.0,
+    }
     found = read(["--resume", "run", *(word for name, of in given.items() for word in (f"--{name}", str(of)))])
     assert {name: getattr(found, name) for name in given} == given
     assert found.loss["class_path"].endswith("NTXentLoss")
-    added = read(["--resume", "run", "--sections", "ScoresSection"]).sections
-    assert name_of(added) == "ScoresSection"
-    for words in (["--loss", "supcon"], ["--compile"], ["--validation_epochs", "0"], ["--logs", "csv"]):
+    for words in (["--loss", "supcon"], ["--compile"], ["--logs", "csv"]):
         with pytest.raises(ValueError, match=rf"with --resume no option but --report, .*trainer.\*, got {words[0]}: "):
             read(["--resume", "run", *words])

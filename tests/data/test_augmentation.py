@@ -256,12 +256,6 @@ def test_the_affine_form_is_its_four_steps_in_every_order():
     assert (affine_jitter(images, change) - expected).abs().max() < 1e-4  # the grey weights' sum is 0.9999
 
 
-def test_the_affine_form_is_the_exact_one_without_hue_and_clamps():
-    images = torch.rand(200, 3, 8, 8) * 0.2 + 0.3
-    change = ColourJitter(brightness=0.2, contrast=0.2, saturation=0.2, hue=0).drawn(images, Draw(1, rows=200))
-    assert (affine_jitter(images, change) - exact_jitter(images, change)).abs().max() < 1e-4
-
-
 def test_the_affine_form_turns_hue_the_way_hsv_does():
     images = torch.tensor([1.0, 0.0, 0.0]).view(1, 3, 1, 1)
     third = Jitter(torch.tensor([[1.0, 1, 1, 1 / 3]]), torch.rand(1, 4), torch.tensor([False]))
@@ -283,15 +277,6 @@ def read_cifar10(folder):
 
     data = runpy.run_path(str(folder / "read.py"))["cifar"]("cifar10")
     return data["images"][data["test"]][:2000]
-
-
-def test_the_affine_form_is_close_to_the_exact_one_on_photographs():
-    images = natural_images(400)
-    draw = [Draw(1, rows=400) for _ in range(2)]
-    difference = ColourJitter()(images, draw[0]) - ColourJitter(hue_form="exact")(images, draw[1])
-    changed = ColourJitter(hue_form="exact")(images, Draw(1, rows=400)) - images / 255
-    assert difference.abs().mean() < 0.2 * changed.abs().mean()
-    assert difference.square().mean() < 0.06 * changed.square().mean()
 
 
 def test_each_of_the_24_orders_is_equally_frequent():
@@ -320,10 +305,8 @@ def test_factors_and_probabilities_are_torchvisions():
 
 def test_colours_that_do_not_change_stay():
     images = torch.rand(8, 3, 4, 4)
-    for options in (
-        {"probability": 0, "grey": 0},
-        dict.fromkeys(("brightness", "contrast", "saturation", "hue", "grey"), 0),
-    ):
+    none = dict.fromkeys(("brightness", "contrast", "saturation", "hue", "grey"), 0)
+    for options in ({"probability": 0, "grey": 0}, none):
         for form in ("affine", "exact"):
             views = ColourJitter(**options, hue_form=form)(images, Draw(0, rows=8))
             assert (views - images).abs().max() < 1e-6
@@ -444,18 +427,12 @@ def test_the_blur_of_simclr_views_differs_from_the_chains_only_by_clamps_and_mea
     assert (views - chain(images, Draw(3, rows=64))).abs().mean() < 1e-3
 
 
-def test_a_chain_fits_each_of_its_parts():
-    chain = fitted(Chain([FeatureDropout(), FeatureDropout()]), torch.rand(9, 4))
-    assert chain(torch.rand(3, 4), Draw(0, rows=3)).shape == (3, 4)
-
-
 def test_the_default_augmentation_depends_on_the_input_shape():
     shapes = {(3, 32, 32): SimCLRViews, (1, 28, 28): RandomAffine, (4, 8, 8): RandomAffine, (20,): FeatureDropout}
     for shape, kind in shapes.items():
+        described = RandomResizedCrop if kind is SimCLRViews else kind  # a caption may name colours
         assert type(usual_augmentation(shape)) is kind
-        assert type(usual_augmentation(shape, described=True)) is (
-            RandomResizedCrop if kind is SimCLRViews else kind
-        )  # a caption may name colours
+        assert type(usual_augmentation(shape, described=True)) is described
     with pytest.raises(ValueError, match="specify an augmentation"):
         usual_augmentation((3, 4, 5, 6))
 
@@ -578,18 +555,12 @@ def test_an_empty_batch_stays_empty():
         assert len(augmentation(inputs, Draw(0, rows=4, local=slice(0, 0)))) == 0
 
 
-@pytest.mark.parametrize("case", IMAGES)
-def test_image_augmentations_refuse_vectors_and_name_an_alternative(case):
-    with pytest.raises(ValueError, match="choose FeatureDropout for vectors"):
-        IMAGES[case](torch.zeros(3, 4), Draw(0, rows=3))
-
-
 WRONG_INPUTS = {
     "images for vectors": (FeatureDropout(), torch.rand(2, 3, 4, 4), "choose SimCLRViews for images"),
     "tokens for vectors": (FeatureDropout(), torch.ones(2, 3, dtype=torch.int64), "TokenDropout for token rows"),
+    "vectors for images": (RandomAffine(), torch.rand(2, 3), "choose FeatureDropout for vectors"),
     "vectors for tokens": (TokenDropout(), torch.rand(2, 3), "choose FeatureDropout for vectors"),
     "integers for images": (RandomAffine(), torch.ones(2, 3, 4, 4, dtype=torch.int64), r"\.to\(torch\.uint8\)"),
-    "two channels": (ColourJitter(), torch.rand(2, 2, 4, 4), "3 channels or 1, got 2: choose RandomAffine"),
     "small images": (GaussianBlur(size=9), torch.rand(2, 3, 4, 6), "choose a size of at most 7"),
 }
 
@@ -601,44 +572,34 @@ def test_wrong_inputs_are_refused_with_the_remedy(case):
         augmentation(inputs, Draw(0, rows=2))
 
 
-@pytest.mark.parametrize("rows", [1, 3])
-def test_a_draw_for_another_number_of_rows_is_refused(rows):
+def test_a_draw_for_another_number_of_rows_is_refused():
     for augmentation, shape in EVERY.values():
         inputs = inputs_for(augmentation, shape, 2)
-        with pytest.raises(ValueError, match=f"the 2 inputs, got one for {rows}: give Draw"):
-            augmentation(inputs, Draw(0, rows=rows))
+        with pytest.raises(ValueError, match="the 2 inputs, got one for 3: give Draw"):
+            augmentation(inputs, Draw(0, rows=3))
 
 
 WRONG_PARAMETERS = [
     (RandomResizedCrop, {"size": 0}),
     (RandomResizedCrop, {"size": (24, 24)}),
     (SimCLRViews, {"size": "32"}),
-    (RandomResizedCrop, {"scale": (0.5, 0.2)}),
     (RandomResizedCrop, {"scale": (0.0, 1.0)}),
     (RandomResizedCrop, {"scale": (0.2, 1.1)}),
     (RandomResizedCrop, {"ratio": (-1.0, 1.0)}),
     (RandomResizedCrop, {"flip": 1.5}),
-    (ColourJitter, {"brightness": -0.1}),
     (ColourJitter, {"contrast": math.nan}),
-    (ColourJitter, {"saturation": -1}),
     (ColourJitter, {"hue": 0.6}),
-    (ColourJitter, {"probability": -0.1}),
     (ColourJitter, {"grey": 2}),
     (ColourJitter, {"hue_form": "hsv"}),
     (GaussianBlur, {"sigma": (2.0, 0.1)}),
-    (GaussianBlur, {"sigma": (0.0, 0.1)}),
     (GaussianBlur, {"size": 4}),
     (GaussianBlur, {"probability": 1.1}),
-    (RandomAffine, {"degrees": -1}),
-    (RandomAffine, {"scale": 1.0}),
     (RandomAffine, {"shear": 90}),
     (RandomAffine, {"padding": "circular"}),
     (FeatureDropout, {"probability": 1.1}),
     (FeatureDropout, {"noise": -1}),
-    (TokenDropout, {"probability": -1}),
     (TokenDropout, {"mask_id": 0}),
     (SimCLRViews, {"strength": -1}),
-    (SimCLRViews, {"jitter": 2}),
     (SimCLRViews, {"blur": 2}),
     (Chain, {"augmentations": []}),
 ]
@@ -668,8 +629,6 @@ def test_an_augmentation_of_ones_own_gets_float32_and_keeps_the_inputs_dtype(dty
         mirrored = Mirror()(images, Draw(0, rows=2))
     assert mirrored.dtype == (torch.float32 if dtype == torch.uint8 else dtype)
     assert torch.equal(mirrored.double(), images.flip(3).double() / (255 if dtype == torch.uint8 else 1))
-    with pytest.raises(ValueError, match=r"Mirror expected images \(N, channels, height, width\), got \(2, 3\)"):
-        Mirror()(torch.zeros(2, 3), Draw(0, rows=2))
 
 
 # --- in a loop of one's own
@@ -699,11 +658,10 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_seed_is_of_the_augmentation_alone(kind):
     """Every call has other numbers, the next of a copy are the same, and torch's generator is left as it is."""
-    made = KINDS[kind](seed=5)
+    made, again = KINDS[kind](seed=5), KINDS[kind](seed=5)
     inputs = inputs_for(made, {"FeatureDropout": (30,), "TokenDropout": (30,)}.get(kind, (3, 10, 14)), 4)
-    again = KINDS[kind](seed=5)
-    again.fit(inputs if kind == "TokenDropout" else torch.zeros(2, *inputs.shape[1:]))
-    made.fit(inputs if kind == "TokenDropout" else torch.zeros(2, *inputs.shape[1:]))
+    for augmentation in (made, again):
+        augmentation.fit(inputs if kind == "TokenDropout" else torch.zeros(2, *inputs.shape[1:]))
     state = torch.get_rng_state()
     first, second = made(inputs), made(inputs)
     assert torch.equal(torch.get_rng_state(), state)
@@ -745,13 +703,9 @@ def test_an_augmentation_is_a_module_without_state():
 WRONG_BATCHES = {
     "a list": ([torch.rand(3, 8, 8)] * 2, "expected a batch in one tensor, got list: torch.stack"),
     "one image": (torch.rand(3, 8, 8), r"got \(3, 8, 8\): .*image\[None\] for a single image"),
-    "normalised": (
-        torch.randn(2, 3, 8, 8),
-        r"from 0 to 1, got values from -\d.* to \d.*: make views before normalising",
-    ),
+    "normalised": (torch.randn(2, 3, 8, 8), r"got values from -\d.* to \d.*: make views before normalising"),
     "up to 255": (torch.rand(2, 3, 8, 8) * 255, r"got values from \S+ to 2\d\d.*\.to\(torch.uint8\)"),
     "not a number": (torch.full((2, 3, 8, 8), torch.nan), "got values from nan to nan"),
-    "integers": (torch.ones(2, 3, 8, 8, dtype=torch.int64), r"\.to\(torch\.uint8\)"),
     "channels last": (torch.rand(2, 8, 8, 3), r"got 8: .*images\.permute\(0, 3, 1, 2\)"),
 }
 

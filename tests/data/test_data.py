@@ -29,8 +29,6 @@ from likewise.data import (
     Subset,
     Views,
 )
-from likewise.data.lazy_inputs import JoinedRows
-from likewise.training import Cosine
 
 pytestmark = pytest.mark.slow
 
@@ -139,13 +137,6 @@ def test_rows_of_zeros_and_ones_are_label_sets(saved):
         assert loaded.counts.tolist() == sets.sum(0).tolist()
 
 
-def test_without_labels_there_are_none(saved):
-    loaded = saved(vectors=VECTORS).load()
-    assert loaded.labels is None
-    assert loaded.label_kind is None
-    assert loaded.counts.tolist() == []
-
-
 NAN = np.full((12, 3), np.nan)
 CUBES = np.zeros((12, 3, 8, 3), np.uint8)
 WRONG = {
@@ -154,20 +145,11 @@ WRONG = {
     "both inputs": ({"labels": LABELS, "vectors": VECTORS, "images": np.zeros((12, 2, 2))}, "got both: keep one"),
     "lengths": ({"vectors": VECTORS[:11], "labels": LABELS}, r"labels of shape \(11,\).*got \(12,\)"),
     "nan": ({"vectors": NAN, "labels": LABELS}, "NaN or infinity in 12 of 12"),
-    "nan images": ({"images": NAN[:, None]}, "NaN or infinity in 12 of 12"),
     "real labels": ({"vectors": VECTORS, "labels": LABELS / 2}, r"integers or strings.*float64: .*astype\(int\)"),
     "no sample": ({"vectors": np.zeros((0, 3)), "labels": LABELS[:0]}, r"not empty, got \(0, 3\)"),
-    "no feature": ({"vectors": np.zeros((12, 0)), "labels": LABELS}, r"not empty, got \(12, 0\)"),
-    "no pixel": ({"images": np.zeros((12, 0, 0)), "labels": LABELS}, r"not empty, got \(12, 0, 0\)"),
-    "objects": (
-        {"vectors": VECTORS, "labels": np.array(["a", "b"] * 6, object)},
-        r"save np\.array\(labels\.tolist\(\)\)",
-    ),
     "object inputs": ({"vectors": VECTORS.astype(object), "labels": LABELS}, r"save np\.array\(vectors\.tolist\(\)\)"),
     "flat images": ({"images": np.zeros((12, 4)), "labels": LABELS}, r"got \(12, 4\)"),
-    "deep vectors": ({"vectors": np.zeros((12, 4, 1)), "labels": LABELS}, r"got \(12, 4, 1\)"),
     "mask kind": ({"vectors": VECTORS, "labels": LABELS, "test": LABELS}, "test of booleans"),
-    "mask length": ({"vectors": VECTORS, "labels": LABELS, "test": LABELS[1:] > 0}, "test of shape"),
     "mask empty": ({"vectors": VECTORS, "labels": LABELS, "test": LABELS > 2}, "no test sample"),
     "mask and parts": ({"vectors": VECTORS, "test": LABELS > 0, "parts": ["test"] * 12}, "got both"),
     "part": ({"vectors": VECTORS, "parts": ["exam"] * 12}, "'train', 'validation' and 'test', got 'exam'"),
@@ -177,9 +159,7 @@ WRONG = {
     "four channels": ({"images": np.zeros((12, 8, 8, 4), np.uint8)}, "neither 1 nor 3"),
     "bright floats": ({"images": np.full((12, 4, 4), 255.0)}, "from 255 to 255: divide"),
     "wide integers": ({"images": np.full((12, 4, 4), 4095)}, "from 4095 to 4095: divide"),
-    "negative integers": ({"images": np.full((12, 4, 4), -1)}, "from -1 to -1: divide"),
     "faint integers": ({"images": np.ones((12, 4, 4), int)}, r"only 0 and 1: save images.astype\(bool\)"),
-    "strings": ({"images": np.full((12, 4, 4), "a")}, "numbers, got .* of <U1"),
     "size of vectors": ({"vectors": VECTORS, "size": 4}, "no size for vectors, got 4"),
 }
 
@@ -196,8 +176,6 @@ def test_wrong_arrays_are_refused_by_name_and_value(saved, case):
 def test_vectors_are_read_by_every_name_that_evaluate_knows(saved, key):
     samples = saved(**{key: VECTORS}, labels=np.arange(len(VECTORS)) % 2).load()
     assert torch.equal(samples.inputs, torch.from_numpy(VECTORS).float())
-    with pytest.raises(ValueError, match=r"^expected labels of shape \(.*one per input, got "):
-        saved(**{key: VECTORS}, labels=[0, 1]).load()
     with pytest.raises(ValueError, match=rf"got .*{key}.*: save it with numpy.savez\(path, {key}=..., labels=...\)"):
         saved(**{key: VECTORS}, label=np.arange(len(VECTORS))).load()
 
@@ -320,9 +298,7 @@ def test_classes_leave_every_part_and_are_renumbered():
 def test_classes_of_few_samples_leave_every_part_and_are_counted():
     labels = samples_of(9, 1, 5, 2).labels
     samples = samples_of(9, 1, 5, 2, parts=torch.where(torch.arange(17) % 3 == 2, 2, 0))
-    with pytest.warns(
-        UserWarning, match="left out 2 of 4 classes, with 3 of 17 samples, as they .* than 3 each: class"
-    ):
+    with pytest.warns(UserWarning, match="left out 2 of 4 classes, with 3 of 17 samples, .* than 3 each: class"):
         kept = MinPerClass(3)(samples)
     assert kept.tolist() == [row for row in range(17) if sum(labels == labels[row]) >= 3]
     with warnings.catch_warnings():
@@ -336,10 +312,7 @@ def test_classes_of_few_samples_leave_every_part_and_are_counted():
 SETS = Samples(torch.zeros(8, 1), torch.zeros(8, 2, dtype=torch.bool), ("a", "b"))
 WRONG_SUBSETS = {
     "imbalance": (lambda: LongTail(0.5), "imbalance of at least 1, got 0.5"),
-    "too long a tail": (
-        lambda: LongTail(100)(samples_of(20, 20)),
-        "leaves none for 'class 1': lower subset.imbalance to at most 20",
-    ),
+    "too long a tail": (lambda: LongTail(100)(samples_of(20, 20)), "none for 'class 1': .*imbalance to at most 20"),
     "tail of sets": (lambda: LongTail()(SETS), "one class each, got label sets: choose Fraction"),
     "fraction": (lambda: Fraction(0.0), "above 0 and at most 1, got 0.0"),
     "no choice": (Classes, "got neither"),
@@ -348,7 +321,6 @@ WRONG_SUBSETS = {
     "unknown class": (lambda: Classes(["class 0", "clas 1"])(samples_of(3, 3)), "did you mean class 1"),
     "too many": (lambda: Classes(count=3)(samples_of(3, 3)), "at most 2, .*got 3"),
     "all small": (lambda: MinPerClass(5)(samples_of(9, 4, 3, 1)), "5 samples or more, got 1 of 4: .* to 4 or less"),
-    "no classes": (lambda: MinPerClass()(SETS), "one class each, got label sets: leave it out"),
 }
 
 
@@ -364,8 +336,6 @@ def test_invalid_subsets_are_refused(case):
     [
         (Stratified(0.2), "Stratified(refit=False, test=0.2, validation=0.1, seed=0)"),
         (Views(sampler=Balanced(4)), "Views(views=2, batch_size=128, sampler=Balanced(samples_per_class=4), augm"),
-        (Classes(count=3), "Classes(names=None, count=3)"),
-        (Cosine(), "Cosine(warmup_epochs="),
     ],
 )
 def test_parts_name_what_they_are_set_to(part, said):
@@ -418,21 +388,15 @@ def test_a_split_depends_only_on_its_own_seed():
     assert all(one != another for one, another in zip(held[0], rows_of(other.validation, other.test), strict=True))
 
 
-def test_validation_is_stratified_and_leaves_every_class_a_training_sample():
-    parts = torch.zeros(500 + 60 + 7 + 1 + 4, dtype=torch.int64)
-    samples = samples_of(501, 61, 8, 2, parts=parts)
+@pytest.mark.parametrize(
+    ("share", "train", "validation"), [(0.1, [450, 54, 6, 1], [50, 6, 1, 0]), (0.95, [1, 1, 1, 1], [0, 1, 2, 7])]
+)
+def test_validation_is_stratified_and_leaves_every_class_a_training_sample(share, train, validation):
+    counts = [seen + held + 1 for seen, held in zip(train, validation, strict=True)]
+    samples = samples_of(*counts, parts=torch.zeros(sum(counts), dtype=torch.int64))
     samples.parts[[int((samples.labels == label).nonzero()[0]) for label in range(4)]] = 2
-    cut = Stratified(validation=0.1)(samples)
-    assert cut.validation.counts.tolist() == [50, 6, 1, 0]
-    assert cut.train.counts.tolist() == [450, 54, 6, 1]
-
-
-def test_a_large_validation_part_still_leaves_every_class_a_training_sample():
-    samples = samples_of(2, 3, 4, 9, parts=torch.zeros(18, dtype=torch.int64))
-    samples.parts[[int((samples.labels == label).nonzero()[0]) for label in range(4)]] = 2
-    cut = Stratified(validation=0.95)(samples)
-    assert cut.train.counts.tolist() == [1, 1, 1, 1]
-    assert cut.validation.counts.tolist() == [0, 1, 2, 7]
+    cut = Stratified(validation=share)(samples)
+    assert (cut.train.counts.tolist(), cut.validation.counts.tolist()) == (train, validation)
 
 
 def test_a_long_tail_is_taken_before_validation_and_never_from_test():
@@ -485,37 +449,6 @@ def test_refitted_parts_train_on_validation_too():
     assert refitted.test is cut.test
 
 
-class Stored:
-    """Rows read from a tensor on demand."""
-
-    def __init__(self, values):
-        self.values, self.shape, self.dtype = values, tuple(values.shape), values.dtype
-
-    def __len__(self):
-        return len(self.values)
-
-    def __getitem__(self, rows):
-        return self.values[rows]
-
-    def take(self, rows):
-        return Stored(self.values[rows])
-
-
-def test_joined_rows_equal_concatenated_tensors():
-    first, second = torch.rand(5, 2, 3), torch.rand(4, 2, 3)
-    joined, whole = JoinedRows(Stored(first), Stored(second)), torch.cat([first, second])
-    rows = torch.tensor([8, 0, 5, 4, 4])
-    assert joined.shape == tuple(whole.shape)
-    assert torch.equal(joined[rows], whole[rows])
-    fewer = joined.take(rows)
-    assert torch.equal(fewer[torch.tensor([0, 3])], whole[rows][[0, 3]])
-    assert fewer.take(torch.tensor([1])).shape == (1, 2, 3)
-    labels = torch.arange(40) % 2
-    cut = Stratified()(Samples(Stored(torch.arange(40.0).unsqueeze(1)), labels, ("a", "b")))
-    refitted = cut.refitted().train
-    assert torch.equal(refitted.inputs[torch.arange(len(refitted))].flatten().long() % 2, refitted.labels)
-
-
 def cut_error(samples, **options):
     return lambda: Stratified(**options)(samples)
 
@@ -524,19 +457,15 @@ WRONG_SPLITS = {
     "test": (lambda: Stratified(test=1.0), "test between 0 and 1, got 1.0"),
     "validation": (lambda: Stratified(validation=0.0), "validation between 0 and 1, got 0.0"),
     "one class": (cut_error(samples_of(12)), "at least 2 classes, got 1 .'class 0'."),
-    "rare class": (cut_error(samples_of(10, 2)), "at least 3 samples of every class.*got 2 of 'class 1'"),
-    "single": (cut_error(samples_of(10, 1)), "got 1 of 'class 1'; 1 of 2 .*, or --min_per_class 3 leaves"),
+    "rare class": (cut_error(samples_of(10, 2)), "got 2 of 'class 1'; 1 of 2 .*--min_per_class 3"),
     "small test": (cut_error(samples_of(*[4] * 9), test=0.2), "got 7 of 36 samples, test=0.2: --split.test 0.25 fits"),
     "large test": (cut_error(samples_of(*[4] * 9), test=0.8), "got 29 of 36 samples, test=0.8: --split.test 0.5 fits"),
-    "unseen": (
-        cut_error(samples_of(6, 6, parts=samples_of(6, 6).labels * 2)),
-        "no training sample for class 1",
-    ),
+    "unseen": (cut_error(samples_of(6, 6, parts=samples_of(6, 6).labels * 2)), "no training sample for class 1"),
     "nothing to spare": (
         cut_error(Samples(torch.zeros(4, 1), torch.tensor([0, 1] * 2), ("a", "b"), torch.tensor([0, 0, 2, 2]))),
         "for validation, got 2 samples of 2 classes",
     ),
-    "few": (cut_error(Samples(torch.zeros(2, 1))), "at least 3 samples, .* got 2"),
+    "few": (cut_error(Samples(torch.zeros(2, 1))), "at least 3 samples .* got 2: add"),
     "only a test part": (cut_error(samples_of(6, 6, parts=torch.full((12,), 2))), "got 0 samples"),
 }
 
@@ -637,15 +566,10 @@ def test_refitting_a_split_by_class_numbers_validation_classes_after_training_on
 
 WRONG_BY_CLASS = {
     "too many": ({"train": 6, "validation": 2, "test": 3}, "at most 10 classes in all parts together"),
-    "single": (
-        {"train": 6, "validation": 1, "test": 2},
-        "at least 2 classes in every part, got 1 of 10 for validation",
-    ),
+    "single": ({"train": 6, "validation": 1, "test": 2}, "2 classes in every part, got 1 of 10 for validation"),
     "nothing new": ({"classes": 2}, "got 0 of 2 for test: give it more, or choose Stratified"),
-    "few": ({"classes": 5, "validation": 1}, "got 1 of 5 for validation: give it more, or"),
     "too many to train": ({"train": 99, "classes": 100}, "got 0 of 100 for validation"),
     "half a class": ({"train": 2.5}, "a number of classes, got 2.5"),
-    "no file": ({"file": "nowhere_train.txt"}, "nowhere_train.txt, which does not exist"),
     "no train in the name": ({"file": __file__}, '"train" in the name of a file'),
 }
 
@@ -663,20 +587,11 @@ def test_invalid_splits_by_class_are_refused(case):
     [
         ({"train": ["class 0"]}, "got no list for validation, test: write"),
         ({"train": ["clas 0"], "val": [], "test": []}, "did you mean class 0"),
-        (
-            {"train": ["unicorn", "class 0"], "val": ["gryphon"], "test": ["basilisk"]},
-            "got unicorn, which the data has not, and 2 others that the data has not$",
-        ),
-        (
-            {"train": ["class 0", "class 1"], "val": ["class 2", "class 3"], "test": []},
-            "at least 2 classes in every part in .*split.json, got 0 of 6 for test",
-        ),
+        ({"train": ["unicorn", "class 0"], "val": ["gryphon"], "test": []}, "got unicorn, .*, and 1 others"),
+        ({"train": ["class 0", "class 1"], "val": ["class 2", "class 3"], "test": []}, "got 0 of 6 for test"),
         ({"train": ["class 0", "class 1"], "val": ["class 1"], "test": []}, "'class 1' in two"),
         (["class 0"], "got no list for train, validation, test: write"),
-        (
-            {"train": [], "val": [], "validation": [], "test": []},
-            "in .*split.json, got train, val, validation, test$",
-        ),
+        ({"train": [], "val": [], "validation": [], "test": []}, "split.json, got train, val, validation, test$"),
     ],
 )
 def test_a_wrong_file_of_classes_is_refused(tmp_path, content, words):
@@ -690,18 +605,12 @@ def test_a_file_of_classes_that_is_no_json_is_refused(tmp_path):
     (tmp_path / "split.json").write_text('{"train": ["class 0",')
     with pytest.raises(ValueError, match=r"split.json, got invalid JSON at line 1, column 22: write {\"train\""):
         ByClass(file=tmp_path / "split.json")(samples_of(*[4] * 6))
-    (tmp_path / "split.json").write_bytes(b"\xff\xfe")
-    with pytest.raises(
-        ValueError, match=r"utf-8 in .*split\.json, got .* utf-16 in line 1: give --split\.encoding utf-16"
-    ):
-        ByClass(file=tmp_path / "split.json")(samples_of(*[4] * 6))
 
 
 @pytest.mark.parametrize(
     ("file", "words"),
     [
         ("nothere.txt", "got nothere.txt, which does not exist: check the path, or name one of cifar-fs, mini-imagene"),
-        ("nothere.json", "got nothere.json, which does not exist: check the path"),
         ("cifar-sf", "got cifar-sf, which does not exist, did you mean cifar-fs\\?"),
     ],
 )
@@ -709,11 +618,6 @@ def test_a_file_of_class_names_that_is_not_there_is_said_to_be_missing(file, wor
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=f"expected a file of class names, {words}"):
         ByClass(file=file)(samples_of(*[4] * 6))
-
-
-def test_label_sets_are_not_split_by_class():
-    with pytest.raises(ValueError, match="got label sets: choose Stratified"):
-        ByClass()(SETS)
 
 
 # Samplers
@@ -799,16 +703,6 @@ def cifar_100(real_data, tmp_path_factory):
     (folder / "plain.npz").unlink()
     np.savez(folder / "cifar-100.npz", names=arrays.pop("classes"), **arrays)
     return Arrays(folder / "cifar-100.npz").load()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("imbalance", "total"), CIFAR_100_LT.items())
-def test_cifar_100_lt_has_the_published_size_and_the_whole_test_part(cifar_100, imbalance, total):
-    cut = Stratified()(cifar_100, LongTail(imbalance))
-    assert cifar_100.inputs.dtype == torch.uint8
-    assert len(cut.train) + len(cut.validation) == total
-    assert cut.test.counts.tolist() == [100] * 100
-    assert cut.train.counts.min() >= 1
 
 
 @pytest.mark.slow

@@ -1,9 +1,7 @@
 """Text that is not UTF-8 is refused with file, line and what it seems to be in, wherever text is read; or named."""
 
 import gzip
-import io
 import json
-import tarfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from photos import encoded, write_tar
 from PIL import Image
 
 from likewise.configuration.resolution import resolve
@@ -37,10 +36,9 @@ def _lines(name: str, folder: Path, written: str, **given: Any) -> set[str]:
     return set(Text(_file(folder, name, "\n".join(WORDS), written), label="none", **given).load().inputs.strings)
 
 
-def _column(name: str, folder: Path, written: str, **given: Any) -> set[str]:
-    between = "\t" if name.endswith(".tsv") else ","
-    rows = [f"text{between}label", *(f"some text{between}{word}" for word in WORDS)]
-    return set(Text(_file(folder, name, "\n".join(rows), written), **given).load().names)
+def _column(folder: Path, written: str, **given: Any) -> set[str]:
+    rows = ["text,label", *(f"some text,{word}" for word in WORDS)]
+    return set(Text(_file(folder, "texts.csv", "\n".join(rows), written), **given).load().names)
 
 
 def _json_lines(folder: Path, written: str, **given: Any) -> set[str]:
@@ -54,8 +52,7 @@ def _pairs(folder: Path, written: str, **given: Any) -> set[str]:
 
 
 def _table(name: str, folder: Path, written: str, **given: Any) -> set[str]:
-    between = "\t" if name.endswith(".tsv") else ","
-    rows = [f"width{between}kind", *(f"{row}.5{between}{word}" for row, word in enumerate(WORDS))]
+    rows = ["width,kind", *(f"{row}.5,{word}" for row, word in enumerate(WORDS))]
     if ".json" in name:
         rows = [json.dumps({"width": 1.5, "kind": word}, ensure_ascii=False) for word in WORDS]
         rows = [f"[{','.join(rows)}]"] if name.endswith(".json") else rows
@@ -89,14 +86,9 @@ def _in_shards(kind: str, folder: Path, written: str, **given: Any) -> set[str]:
 
 
 def _tar(folder: Path, kind: str, words: list[str], encoding: str) -> Path:
-    Image.new("L", (4, 4)).save(image := io.BytesIO(), "png")
-    with tarfile.open(folder / "some.tar", "w") as tar:
-        for number, word in enumerate(words):
-            for ending, content in (("png", image.getvalue()), (kind, word.encode(encoding))):
-                about = tarfile.TarInfo(f"{number}.{ending}")
-                about.size = len(content)
-                tar.addfile(about, io.BytesIO(content))
-    return folder / "some.tar"
+    files = [(f"{number}.{kind}", word.encode(encoding)) for number, word in enumerate(words)]
+    image = encoded(np.zeros((4, 4), dtype=np.uint8))
+    return write_tar(folder / "some.tar", [*files, *((f"{number}.png", image) for number in range(len(words)))])
 
 
 def _samples(names: list[str]) -> Samples:
@@ -127,12 +119,10 @@ def _classes_in_json(folder: Path, written: str, **given: Any) -> set[str]:
 READERS: dict[str, tuple[Callable[..., set[str]], str, str]] = {
     "lines": (partial(_lines, "texts.txt"), "texts.txt", "data"),
     "lines, compressed": (partial(_lines, "texts.gz"), "texts.gz", "data"),
-    "csv": (partial(_column, "texts.csv"), "texts.csv", "data"),
-    "tsv": (partial(_column, "texts.tsv"), "texts.tsv", "data"),
+    "csv": (_column, "texts.csv", "data"),
     "json lines": (_json_lines, "texts.jsonl", "data"),
     "pairs": (_pairs, "train.en", "data"),
     "table": (partial(_table, "some.csv"), "some.csv", "data"),
-    "tsv table": (partial(_table, "some.tsv"), "some.tsv", "data"),
     "json lines table": (partial(_table, "some.jsonl"), "some.jsonl", "data"),
     "json table": (partial(_table, "some.json"), "some.json", "data"),
     "pairs of a table": (_pairs_of_table, "pairs.csv", "data"),

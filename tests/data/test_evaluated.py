@@ -1,10 +1,8 @@
 """Samples with a second labelling: trained on by one, evaluated by the other."""
 
-import base64
 import csv
 import json
 import pickle
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -30,7 +28,6 @@ from likewise.data import (
 )
 from likewise.data.split import joined
 from likewise.evaluation import RunPredictors, load_features
-from likewise.report import RunView
 from likewise.workflows import Silent
 from likewise.workflows.prediction import predict
 
@@ -262,13 +259,19 @@ def test_the_fingerprint_tells_other_fine_labels():
     assert fingerprint(parts) != fingerprint(changed)
 
 
-def _trained(path, folder, loss="supcon", **more):
+def _trained(path, folder, loss, **more):
     options = {"data": path, "encoder": "MLP", "encoder.width": 16, "epochs": 3, "report": False, "runs": str(folder)}
     options |= {"trainer.enable_progress_bar": False, "validation_epochs": 1, "batch_size": 32}
     return lw.train(options | more, loss=loss, progress=Silent())
 
 
-@pytest.mark.parametrize("loss", ["supcon", "CrossEntropyLoss", "rascal"])
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("fine")
+    return _trained(_vectors(folder / "plants.npz"), folder / "runs", "CrossEntropyLoss")
+
+
+@pytest.mark.parametrize("loss", ["CrossEntropyLoss", "rascal"])
 def test_fine_labels_never_reach_the_loss(tmp_path, loss):
     coarse = np.array(WITHIN)[np.arange(240) % 6]
     other = np.array([f"{name} {row % 7 % 2}" for row, name in enumerate(coarse)])  # of each coarse class, at will
@@ -284,8 +287,7 @@ def test_fine_labels_never_reach_the_loss(tmp_path, loss):
     assert ours.test.names != theirs.test.names
 
 
-def test_everything_is_evaluated_by_the_fine_ones(tmp_path):
-    run = _trained(_vectors(tmp_path / "plants.npz"), tmp_path / "runs", "CrossEntropyLoss")
+def test_everything_is_evaluated_by_the_fine_ones(run):
     train, _, test = parts = load_features(run.embeddings)
     for part in parts:
         within = [part.within.names[number] for number in part.within.numbers.tolist()]
@@ -305,41 +307,8 @@ def test_everything_is_evaluated_by_the_fine_ones(tmp_path):
     assert set(RunPredictors(run).predictor().names) == set(FINE)
 
 
-def test_the_page_has_a_map_of_the_class_with_most_finer_ones(tmp_path):
-    run = _trained(_vectors(tmp_path / "plants.npz"), tmp_path / "runs", report=True)
-    text = run.report.read_text()
-    assert 'id="section-within-a-class"' in text
-    (said,) = re.findall(r'<script type="application/json" id="map-within-data">(.*?)</script>', text)
-    maps, test = json.loads(said)["maps"], load_features(run.embeddings).test
-    said = maps[0]
-
-    def numbers(of, kind):
-        return np.frombuffer(base64.b64decode(of), kind).tolist()
-
-    flowers = {"rose", "lily", "iris"}
-    fine = {int(row): test.names[label] for row, label in zip(test.numbers, test.classes, strict=True)}
-    drawn = numbers(said["rows"], np.int32)
-    assert sorted(drawn) == sorted(row for row, name in fine.items() if name in flowers)
-    assert [one["name"] for one in maps] == ["flower", "tree"]  # too few are moss
-    by_class = said["colours"]["class"]
-    assert set(by_class["names"]) == flowers
-    assert [by_class["names"][of] for of in numbers(by_class["of"], np.int16)] == [fine[row] for row in drawn]
-    predictions = RunView(run).predicted(test)
-    right = {int(row): bool(of == own) for row, of, own in zip(test.numbers, predictions, test.classes, strict=True)}
-    assert numbers(said["colours"]["kNN is"]["of"], np.int16) == [int(not right[row]) for row in drawn]
-    shown = RunView(run).test_scores
-    within = {
-        group.name: of
-        for (name, metric, kind, group), of in shown.items()
-        if (name, metric, kind, group.kind) == ("within class", "precision@1", "encoder", "superclass")
-    }
-    assert set(within) == {"tree", "flower"}
-    assert all(f"<td>{name}</td>" in text for name in within)
-    assert all(of.notes[0] in text for of in within.values())
-
-
-def test_predictions_of_finer_classes_are_compared_with_finer_labels(tmp_path):
-    run = _trained(_vectors(tmp_path / "plants.npz"), tmp_path / "runs", "CrossEntropyLoss")
+def test_predictions_of_finer_classes_are_compared_with_finer_labels(run, tmp_path):
+    _vectors(tmp_path / "plants.npz")
     for by, names in ((None, FINE), ("own", WITHIN)):
         table = predict(run, tmp_path / "plants.npz", tmp_path / f"{by}.csv", by=by, progress=Silent())
         with table.open() as file:

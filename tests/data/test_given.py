@@ -148,11 +148,10 @@ def test_inputs_alone_are_pictures_or_tuples_too(tmp_path):
 WRONG = {
     "of labels beyond the names": (Items([(VECTORS[0], 0), (VECTORS[1], -1)], NAMES), "labels from 0 to 2, the places"),
     "of names and numbers": (
-        {"train": Items([(VECTORS[0], 0)], NAMES), "test": (VECTORS[:1], LABELS[:1])},
-        "labels of one kind in all parts, got names and numbers",
+        {"train": Items([(VECTORS[0], 0)], NAMES), "test": (VECTORS, LABELS)},
+        "labels of one kind",
     ),
     "of a dictionary": ({"x": VECTORS, "y": LABELS}, "got a dictionary of x, y"),
-    "of no labels": ((VECTORS, None), "as many labels as inputs, got 0 and 12"),
     "of odd items": (
         Items([{"text": "a", "label": 1}, {"text": "b"}]),
         "the keys text, label in all items, got others",

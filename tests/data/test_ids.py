@@ -51,16 +51,6 @@ def test_an_image_keeps_its_path_through_parts_subsets_and_files(tmp_path, memor
     assert list(joined.ids) == [*parts.train.ids, *parts.validation.ids]
 
 
-def test_a_file_that_breaks_after_its_header_changes_no_other_id(tmp_path):
-    names = photos(tmp_path / "photos")
-    whole = (tmp_path / "photos" / names[3]).read_bytes()
-    samples = Folder(str(tmp_path / "photos"), memory=0).load()
-    (tmp_path / "photos" / names[3]).write_bytes(whole[: len(whole) // 2])
-    features = features_of(samples, ConvNet((1, 8, 8), width=4), "test")
-    assert list(features.ids) == [*names[:3], *names[4:]]
-    assert features.numbers.tolist() == [*range(3), *range(4, 24)]
-
-
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
 def test_a_table_has_its_id_column_or_its_rows(tmp_path, suffix):
     def written(name, columns):

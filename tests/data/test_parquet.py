@@ -1,24 +1,21 @@
 """Images in Parquet files are read from their row groups: the bytes that pyarrow reads, and nothing copied."""
 
-import io
 import os
 import pickle
-import subprocess
-import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import datasets
 import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from photos import encoded
 from PIL import Image
 from pyarrow import parquet as pq
 from torch.utils.data import DataLoader
 
-from likewise.data import Folder, Pairs, Table, headers, parquet
+from likewise.data import Pairs, Table, headers, parquet
 from likewise.data.parquet import read_in_place
 from likewise.data.reading import read_ahead
 
@@ -40,14 +37,10 @@ def temporary(tmp_path_factory, monkeypatch):
     return folder
 
 
-def encoded(count, side=9):
+def some_images(count, side=9):
     """Return images in PNG, of lengths that differ, and their pixels."""
     pixels = rng.integers(0, 256, (count, side, side, 3), dtype=np.uint8)
-    files = []
-    for image in pixels:
-        content = io.BytesIO()
-        Image.fromarray(image).save(content, "png")
-        files.append(content.getvalue() + b"\0" * int(rng.integers(0, 50)))
+    files = [encoded(image) + b"\0" * int(rng.integers(0, 50)) for image in pixels]
     return files, torch.from_numpy(pixels).permute(0, 3, 1, 2)
 
 
@@ -70,7 +63,7 @@ def contents_of(path, column="image"):
 @pytest.mark.parametrize("empty", ["none", "some", "all of a group"])
 @pytest.mark.parametrize("alone", [True, False], ids=["bytes", "structs"])
 def test_the_bytes_are_those_that_pyarrow_reads(how, group, empty, alone, tmp_path):
-    files, _ = encoded(30)
+    files, _ = some_images(30)
     lacks = {"none": [], "some": [0, 3, 4, 11, 28, 29], "all of a group": range(8)}[empty]
     files = [None if row in lacks else file for row, file in enumerate(files)]
     table = pa.table({"image": pa.array(files, pa.binary()), "n": range(30)}) if alone else struct_table(files)
@@ -82,7 +75,7 @@ def test_the_bytes_are_those_that_pyarrow_reads(how, group, empty, alone, tmp_pa
 
 
 def test_what_datasets_writes_is_read(tmp_path):
-    files, pixels = encoded(30)
+    files, pixels = some_images(30)
     features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["ash", "elm"])})
     given = {"image": [{"bytes": file, "path": None} for file in files], "label": [0, 1] * 15}
     datasets.Dataset.from_dict(given, features=features).to_parquet(tmp_path / "t.parquet", batch_size=8)
@@ -98,19 +91,19 @@ def test_what_datasets_writes_is_read(tmp_path):
 def test_parts_in_several_files_are_read_without_a_copy(how, memory, tmp_path, temporary):
     folder = tmp_path / "set [1]%"
     folder.mkdir()
-    files, pixels = encoded(24)
+    files, pixels = some_images(24)
     for number, part in enumerate(["train-00000-of-00002", "train-00001-of-00002", "test-00000-of-00001"]):
         table = struct_table(files[8 * number : 8 * number + 8], weight=[0.5] * 8)
         pq.write_table(table, folder / f"{part}.parquet", row_group_size=3, **WRITTEN[how])
     samples = Table(str(folder), memory=memory).load()
-    assert not list(temporary.glob("likewise-*"))
+    assert not list(temporary.iterdir())
     assert samples.parts.tolist() == [0] * 16 + [2] * 8
     assert torch.equal(samples.inputs[torch.arange(24)], pixels)
     assert samples.labels.tolist() == [0, 1] * 12
 
 
 def test_images_that_are_missing_or_broken_are_left_out_and_paths_are_followed(tmp_path):
-    files, pixels = encoded(12)
+    files, pixels = some_images(12)
     Image.fromarray(pixels[5].permute(1, 2, 0).numpy()).save(tmp_path / "apart.png")
     cells = [{"bytes": file, "path": f"{row}.png"} for row, file in enumerate(files)]
     cells[2], cells[3], cells[4] = None, {"bytes": None, "path": None}, {"bytes": b"no image", "path": "4.png"}
@@ -131,7 +124,7 @@ def test_images_that_are_missing_or_broken_are_left_out_and_paths_are_followed(t
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 @pytest.mark.parametrize("how", ["plain", "snappy"])
 def test_workers_read_the_same(how, start, tmp_path):
-    files, pixels = encoded(40)
+    files, pixels = some_images(40)
     pq.write_table(struct_table(files), tmp_path / "t.parquet", row_group_size=7, **WRITTEN[how])
     inputs = Table(str(tmp_path / "t.parquet"), memory=0).load().inputs
     assert torch.equal(inputs[torch.arange(5)], pixels[:5])  # some are held before there are workers
@@ -143,7 +136,7 @@ def test_workers_read_the_same(how, start, tmp_path):
 
 
 def test_the_last_row_groups_are_held(tmp_path, monkeypatch):
-    files, _ = encoded(40)
+    files, _ = some_images(40)
     pq.write_table(struct_table(files), tmp_path / "t.parquet", row_group_size=5, **WRITTEN["snappy"])
     read, images_of = [], parquet._read_images  # noqa: SLF001
     monkeypatch.setattr(parquet, "_read_images", lambda group: (read.append(group.number), images_of(group))[1])
@@ -155,7 +148,7 @@ def test_the_last_row_groups_are_held(tmp_path, monkeypatch):
 
 
 def test_large_row_groups_are_told_only_where_they_are_read_again_and_again(tmp_path, monkeypatch):
-    files, _ = encoded(40)
+    files, _ = some_images(40)
     monkeypatch.setattr(parquet, "MAX_GROUP_BYTES", 500)
     pq.write_table(struct_table(files), tmp_path / "t.parquet", row_group_size=8)
     told = r"images of .*t\.parquet are in row groups of up to 0 MiB, .*row_group_size=100"
@@ -169,7 +162,7 @@ def test_large_row_groups_are_told_only_where_they_are_read_again_and_again(tmp_
 
 @pytest.mark.parametrize("how", ["plain", "snappy"])
 def test_what_happens_to_a_file_while_it_is_read_makes_images_unreadable(how, tmp_path):
-    files, _ = encoded(30)
+    files, _ = some_images(30)
     path = tmp_path / "t.parquet"
     pq.write_table(struct_table(files), path, row_group_size=10, **WRITTEN[how])
     inputs = Table(str(path), memory=0).load().inputs
@@ -185,7 +178,7 @@ def test_what_happens_to_a_file_while_it_is_read_makes_images_unreadable(how, tm
 
 
 def test_damage_within_a_row_group_leaves_out_its_images(tmp_path):
-    files, pixels = encoded(30)
+    files, pixels = some_images(30)
     path = tmp_path / "t.parquet"
     for how in ("snappy", "plain"):
         pq.write_table(struct_table(files), path, row_group_size=10, **WRITTEN[how])
@@ -208,7 +201,7 @@ def test_a_file_that_is_none_is_refused_in_a_line(content, tmp_path):
 
 
 def test_tables_without_rows_or_of_different_columns_are_refused(tmp_path):
-    files, _ = encoded(4)
+    files, _ = some_images(4)
     pq.write_table(struct_table(files), tmp_path / "train-0.parquet")
     pq.write_table(pa.table({"label": [0, 1]}), tmp_path / "train-1.parquet")
     with pytest.raises(ValueError, match=r"train-1\.parquet has no images in column 'image'.*: repair the file"):
@@ -222,77 +215,34 @@ def test_tables_without_rows_or_of_different_columns_are_refused(tmp_path):
 
 def test_headers_are_kept_until_the_file_changes(tmp_path, monkeypatch):
     monkeypatch.setattr(headers, "MIN_CACHED", 2)
-    files, pixels = encoded(20)
+    files, pixels = some_images(20)
     path = tmp_path / "t.parquet"
     pq.write_table(struct_table(files), path, row_group_size=6, **WRITTEN["snappy"])
     asked = []
-    monkeypatch.setattr(parquet.Contents, "__getitem__", _noting(parquet.Contents.__getitem__, asked))
+    read = parquet.Contents.__getitem__
+    monkeypatch.setattr(parquet.Contents, "__getitem__", lambda self, row: asked.append(row) or read(self, row))
     for expected in (20, 0):
         samples = Table(str(path), memory=0).load()
         assert len(asked) == expected
         asked.clear()
     assert torch.equal(samples.inputs[torch.arange(20)], pixels)
-    larger, _ = encoded(20, side=11)
+    larger, _ = some_images(20, side=11)
     pq.write_table(struct_table(larger), path, row_group_size=6)
     os.utime(path, ns=(1, 1))
     assert Table(str(path), memory=0).load().input_shape == (3, 11, 11)
 
 
-def _noting(read, asked):
-    def noted(self, number):
-        asked.append(number)
-        return read(self, number)
-
-    return noted
-
-
-def test_both_sides_of_pairs_and_negatives_are_read_in_place(tmp_path, temporary):
-    files, pixels = encoded(20)
+def test_both_sides_of_pairs_and_negatives_are_read_in_place(tmp_path):
+    files, pixels = some_images(20)
     kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
     cells = [{"bytes": file, "path": None} for file in files]
     columns = {"photo": cells[:8], "sketch": cells[8:16], "wrong": [*cells[16:], None, *cells[16:19]]}
     pq.write_table(pa.table({of: pa.array(cells, kind) for of, cells in columns.items()}), tmp_path / "t.parquet")
     pairs = Pairs(str(tmp_path / "t.parquet"), first="photo", second="sketch", negatives="wrong", memory=0).load()
     rows = torch.arange(8)
-    assert not list(temporary.glob("likewise-*"))
     assert torch.equal(pairs.inputs[rows], pixels[:8])
     assert torch.equal(pairs.counterparts.inputs[rows], pixels[8:16])
     assert torch.equal(pairs.negatives.inputs[torch.arange(4)], pixels[16:])
-
-
-LOADED = """
-import sys, os, signal
-from likewise.data import Table
-samples = Table(sys.argv[1], memory=0).load()
-os.kill(os.getpid(), signal.SIGTERM)
-"""
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("kind", ["parquet", "csv"])
-def test_a_process_that_is_ended_leaves_nothing(kind, tmp_path, temporary):
-    files, _ = encoded(8)
-    (tmp_path / "0.png").write_bytes(files[0])
-    pq.write_table(struct_table(files), tmp_path / "t.parquet")
-    (tmp_path / "t.csv").write_text("image,label\n" + "0.png,1\n0.png,0\n" * 4)
-    environment = {**os.environ, "TMPDIR": str(temporary), "HF_HOME": str(tmp_path / "home")}
-    command = [sys.executable, "-c", LOADED, str(tmp_path / f"t.{kind}")]
-    assert subprocess.run(command, env=environment, check=False).returncode == -15
-    assert not list(temporary.glob("likewise-*"))
-    assert not [path for path in Path(tmp_path / "home").rglob("*") if path.is_file()]
-
-
-def test_the_other_columns_and_a_folder_of_images_are_as_before(tmp_path):
-    files, pixels = encoded(6)
-    table = struct_table(files, id=[f"f{row}" for row in range(6)], fine=["a", "b", "c", "d", "e", "f"])
-    pq.write_table(table, tmp_path / "t.parquet")
-    samples = Table(str(tmp_path / "t.parquet"), fine_label=None, label="fine").load()
-    assert list(samples.ids) == [f"f{row}" for row in range(6)]
-    assert samples.names == ("a", "b", "c", "d", "e", "f")
-    for name in ("ash", "elm"):
-        (tmp_path / "trees" / name).mkdir(parents=True)
-        (tmp_path / "trees" / name / "0.png").write_bytes(files[name == "elm"])
-    assert torch.equal(Folder(str(tmp_path / "trees"), memory=0).load().inputs[torch.arange(2)], pixels[:2])
 
 
 def test_threads_read_groups_that_are_dropped_meanwhile(tmp_path):

@@ -1,6 +1,5 @@
 """Pixels of other kinds than 8 bits a channel: what is transparent, and grey images of more bits."""
 
-import io
 import tarfile
 
 import numpy as np
@@ -32,17 +31,14 @@ def see_through() -> dict[str, tuple[Image.Image, dict[str, object], np.ndarray]
     grey, palette = COLOURS[..., 0], Image.fromarray(COLOURS).quantize(8)
     of_palette, hidden = np.asarray(palette.convert("RGB")), np.asarray(palette) == 3
     none = np.where(hidden, 0, 255)
+    one_colour = tuple(COLOURS[0, 0].tolist())
     spot = np.where((COLOURS[0, 0] == COLOURS).all(axis=2), 0, 255)
     return {
         "RGBA": (Image.fromarray(np.dstack([COLOURS, ALPHA])), {}, over_white(COLOURS, ALPHA)),
         "LA": (Image.fromarray(np.dstack([grey, ALPHA]), "LA"), {}, over_white(grey, ALPHA)),
         "P": (palette, {"transparency": 3}, over_white(of_palette, none)),
         "L, one level": (Image.fromarray(grey), {"transparency": 77}, np.where(grey == 77, 255, grey)),
-        "RGB, one colour": (
-            Image.fromarray(COLOURS),
-            {"transparency": tuple(COLOURS[0, 0].tolist())},
-            over_white(COLOURS, spot),
-        ),
+        "RGB, one colour": (Image.fromarray(COLOURS), {"transparency": one_colour}, over_white(COLOURS, spot)),
     }
 
 
@@ -102,8 +98,8 @@ def test_a_set_in_a_tar_has_one_scale_and_what_is_lighter_than_white_is_white(tm
         tar.add(tmp_path / "photos", arcname=".")
     made_of = Shards(str(tmp_path / "photos.tar"), size=8).load().preprocessing
     assert made_of.bits == 12
-    Image.fromarray(np.full((8, 8), 65535, np.uint16)).save(content := io.BytesIO(), "png")
-    assert made_of(Image.open(content)).unique().tolist() == [255]
+    Image.fromarray(np.full((8, 8), 65535, np.uint16)).save(tmp_path / "white.png")
+    assert made_of(Image.open(tmp_path / "white.png")).unique().tolist() == [255]
 
 
 @pytest.mark.parametrize("pixels", [np.linspace(0, 1, 64, dtype=np.float32), np.arange(-9, 55, dtype=np.int32)])

@@ -15,20 +15,7 @@ from pyarrow import parquet as pq
 from likewise.data import Folder, Pairs, Table, Text
 
 WORDS = ["NA", "null", "None", "nan", "N/A", "NaN", "#N/A", "<NA>", "n/a", "NULL", "-", "true"]
-ALIKE = [
-    "01",
-    "1",
-    "1.0",
-    "1e3",
-    "10e2",
-    "1000",
-    "+1",
-    " 1",
-    "9007199254740993",
-    "9007199254740992",
-    "0x1",
-    "2020-01-01",
-]
+ALIKE = ["01", "1", "1.0", "1e3", "10e2", "1000", "+1", " 1", "9007199254740993", "9007199254740992", "2020-01-01"]
 
 
 def table(path, rows, separator=","):
@@ -75,9 +62,8 @@ def test_texts_and_sides_of_pairs_are_what_is_written(tmp_path):
 
 
 def test_an_empty_cell_alone_is_missing(tmp_path):
-    path = table(
-        tmp_path / "t.csv", [("x", "label"), (1, "9007199254740993"), (2, ""), (3, "9007199254740992"), (4, "NA")]
-    )
+    rows = [("x", "label"), (1, "9007199254740993"), (2, ""), (3, "9007199254740992"), (4, "NA")]
+    path = table(tmp_path / "t.csv", rows)
     with pytest.raises(ValueError, match="got none for 1 of 4"):
         Table(path).load()
     source = Table(path)
@@ -96,9 +82,8 @@ def test_one_and_the_string_of_it_are_told(tmp_path):
 
 
 @pytest.mark.parametrize("cells", [4, 2], ids=["longer", "shorter"])
-@pytest.mark.parametrize("first", [True, False], ids=["all rows", "one row"])
-def test_rows_that_are_not_as_long_as_the_header_are_refused(tmp_path, cells, first):
-    rows = [("label", "a", "b"), *(("x", 1, 2) for _ in range(3 * (not first))), ("y", 1, 2, 3)[:cells]]
+def test_rows_that_are_not_as_long_as_the_header_are_refused(tmp_path, cells):
+    rows = [("label", "a", "b"), *(("x", 1, 2) for _ in range(3)), ("y", 1, 2, 3)[:cells]]
     words = rf"expected 3 cells in each row of .*, as in its header, got {cells}: .*\(line {len(rows)}\)"
     path = table(tmp_path / "t.csv", rows)
     for source in (Table(path), Pairs(path, first="a", second="b")):

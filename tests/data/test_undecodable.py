@@ -4,7 +4,6 @@ import json
 import re
 import warnings
 
-import lightning
 import numpy as np
 import pytest
 import torch
@@ -33,10 +32,8 @@ from likewise.data.by_class import rotated
 from likewise.data.lazy_inputs import readable, unreadable
 from likewise.evaluation import load_features, raw_features
 from likewise.evaluation.encoding import features_of
-from likewise.losses import SupConLoss
 from likewise.models import MLP, ConvNet, Projected, ProjectionHead
 from likewise.runs import Run
-from likewise.training import Pretraining, TrainingData
 from likewise.training.loader import ORDER, Loader, Position
 from likewise.workflows.progress import PRINTED
 from likewise.workflows.scoring import encode_parts
@@ -120,6 +117,9 @@ def test_another_sample_of_its_class_takes_its_place(kind, root):
 def test_who_takes_a_place_does_not_depend_on_workers_processes_or_a_resume(kind, root):
     samples, batches = samples_of(root), BATCHES[kind]()
 
+    def equal(batches, others):
+        return all(torch.equal(a, b) for pair in zip(batches, others, strict=True) for a, b in zip(*pair, strict=True))
+
     def given(workers=0, **place):
         loader = Loader(samples_of(root), batches, seed=5, position=lambda: Position(epoch=1, **place), workers=workers)
         return [(batch["inputs"], batch["sample_index"], batch["labels"]) for batch in loader], loader.lost
@@ -128,17 +128,13 @@ def test_who_takes_a_place_does_not_depend_on_workers_processes_or_a_resume(kind
     for workers in (1, 2):
         others, theirs = given(workers)
         assert theirs == lost
-        assert all(
-            torch.equal(a, b) for one, two in zip(alone, others, strict=True) for a, b in zip(one, two, strict=True)
-        )
+        assert equal(alone, others)
     shares = [given(rank=rank, processes=2) for rank in range(2)]
     assert {**shares[0][1], **shares[1][1]} == lost
     for whole, *parts in zip(alone, *(batches for batches, _ in shares), strict=True):
         assert all(torch.equal(torch.cat(of), one) for *of, one in zip(*parts, whole, strict=True))
     rest, _ = given(batch=1)
-    assert all(
-        torch.equal(a, b) for one, two in zip(alone[1:], rest, strict=True) for a, b in zip(one, two, strict=True)
-    )
+    assert equal(alone[1:], rest)
     assert len(samples) == 36
 
 
@@ -177,10 +173,7 @@ def test_where_a_class_has_no_other_sample_one_of_it_comes_twice_and_never_one_o
         assert torch.equal(batch["labels"], samples_of(root).labels[batch["sample_index"]])
     for workers in (0, 1):
         episodes = Episodes(ways=3, shots=1, queries=3, episodes=1, steps=1)
-        with pytest.raises(
-            ValueError,
-            match=r"^expected an image of every class .*got none .* in place of .*ash/.\.jpg: repair the files, or",
-        ):
+        with pytest.raises(ValueError, match=r"^expected an image of every class .*got none .*ash/.\.jpg: repair"):
             list(Loader(samples_of(root), episodes, seed=0, workers=workers))
 
 
@@ -200,9 +193,8 @@ def test_joined_and_turned_rows_know_what_cannot_be_read(root):
 
 
 def test_a_few_that_cannot_be_read_do_not_stand_for_all(tmp_path):
-    root = photos(
-        tmp_path / "photos", {"ash/0.jpg", "oak/9.jpg", "oak/11.jpg"}
-    )  # the first, and the last by either order
+    broken = {"ash/0.jpg", "oak/9.jpg", "oak/11.jpg"}  # the first, and the last by either order
+    root = photos(tmp_path / "photos", broken)
     assert len(some_inputs(samples_of(root), 2)) == 33
 
 
@@ -259,24 +251,6 @@ def test_those_of_the_other_side_of_pairs_are_counted_with_the_features(root, tm
     features = encode_parts(run, encoders[0], parts, PRINTED, second=encoders[1])
     assert sum(map(len, features)) == len(pairs) - len(BROKEN)
     assert {name.split("photos/")[1] for name in run.metadata["undecodable"].values()} == BROKEN
-
-
-def test_a_training_warns_once_of_what_its_workers_found(root):
-    data = TrainingData(samples_of(root), Views(batch_size=12), workers=2)
-    module = Pretraining(ConvNet((3, 32, 32), width=4), None, SupConLoss(), torch.optim.AdamW, samples=data.samples)
-    options = {
-        "logger": False,
-        "enable_checkpointing": False,
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-    }
-    trainer = lightning.Trainer(max_epochs=2, accelerator="cpu", **options)
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        trainer.fit(module, datamodule=data)
-    told = [str(one.message) for one in seen if "cannot be read" in str(one.message) and "left out" in str(one.message)]
-    assert len(told) == 1
-    assert told[0].startswith("left out 4 images, which cannot be read: ")
 
 
 WORDS = ["train", "--data", "Folder", "--data.path", "photos", "--data.size", "32", "--data.memory", "0"]

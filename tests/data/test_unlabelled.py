@@ -116,9 +116,7 @@ def test_few_labels_hide_the_others_of_training(tmp_path):
     both, _ = parts_of(_of("Arrays", path=path) | {"subset": [fraction, few]})
     half, _ = parts_of(_of("Arrays", path=path) | {"subset": fraction})
     kept = {int(row) for of in (half.train, half.validation) for row in of.rows}
-    assert (
-        set(both.unlabelled.rows.tolist()) - set(range(60, 100)) < kept
-    )  # what a fraction drops is not kept unlabelled
+    assert set(both.unlabelled.rows.tolist()) - set(range(60, 100)) < kept  # what a fraction drops is not kept
 
 
 def test_what_few_labels_hide_is_of_no_class_that_is_held_out():
@@ -154,14 +152,8 @@ def test_minus_one_of_a_numbered_column_is_no_class():
 def _trained(tmp_path, name, loss, change=0.0, **more):
     path = _arrays(tmp_path / f"{name}.npz", change=change)
     options = {"data": "Arrays", "data.path": path, "encoder": "MLP", "encoder.width": 8, "epochs": 2, "batch_size": 16}
-    options |= {
-        "batches.augmentation": "FeatureDropout",
-        "runs": tmp_path / name,
-        "report": False,
-        "loss": loss,
-        **more,
-    }
-    return lw.train(options, progress=Silent())
+    options |= {"batches.augmentation": "FeatureDropout", "runs": tmp_path / name, "report": False, "loss": loss}
+    return lw.train(options | more, progress=Silent())
 
 
 @pytest.mark.slow
@@ -169,10 +161,8 @@ def _trained(tmp_path, name, loss, change=0.0, **more):
     ("loss", "more", "seen"),
     [
         ("SupConLoss", {}, False),
-        ("CrossEntropyLoss", {}, False),
         ("SupConLoss", {"split.refit": True}, False),
         ("NTXentLoss", {}, True),
-        ("BYOLLoss", {}, True),
         ("SupConLoss", {"unlabelled": "own-class"}, True),
     ],
 )
@@ -196,22 +186,16 @@ def test_a_loss_with_something_for_each_class_has_none_for_each_sample(tmp_path)
         _trained(tmp_path, "x", "CrossEntropyLoss", unlabelled="own-class")
 
 
-def test_few_labels_are_one_of_two():
-    for given in ({}, {"fraction": 0.1, "per_class": 3}):
-        with pytest.raises(ValueError, match="expected fraction or per_class, got"):
-            FewLabels(**given)
-    with pytest.raises(ValueError, match="per_class of 2 or more"):
-        FewLabels(per_class=1)
-    samples = Samples(torch.zeros(60, 1), torch.arange(60) % 3, ("ash", "elm", "oak"))
-    assert len(Stratified()(samples, FewLabels(0.2)).train) < 10
-
-
-@pytest.mark.parametrize("number", [float("nan"), float("inf"), 2.5, 0])
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), 2.5, 0, 1])
 def test_numbers_of_labels_that_cannot_be_are_refused(number):
     with pytest.raises(ValueError, match=r"expected per_class of 2 or more.*got"):
         FewLabels(per_class=number)
-    with pytest.raises(ValueError, match=r"expected fraction above 0 and at most 1, got"):
-        FewLabels(fraction=number)
+    if number != 1:
+        with pytest.raises(ValueError, match=r"expected fraction above 0 and at most 1, got"):
+            FewLabels(fraction=number)
+    for both in ({}, {"fraction": 0.1, "per_class": 3}):
+        with pytest.raises(ValueError, match="expected fraction or per_class, got"):
+            FewLabels(**both)
 
 
 def test_a_fraction_that_would_leave_a_class_without_a_label_is_told():
@@ -348,10 +332,7 @@ def test_a_folder_of_images_without_a_class(classes, blank, left_out, memory, tm
         parts, _ = parts_of(_of("Folder", path=str(tmp_path), memory=memory))
     said = [str(one.message) for one in told]
     folder = min(blank).split("/")[-1 if min(blank).startswith("t") else 0]
-    assert said[0] == (
-        f"{4 * len(blank):,} images in {folder} of {tmp_path} are samples without a class; if that is a class, rename "
-        "the folder"
-    )
+    assert said[0].startswith(f"{4 * len(blank):,} images in {folder} of {tmp_path} are samples without a class; ")
     lost = [one for one in said if "left out" in one]
     assert [one.split()[2] for one in lost] == [str(left_out)] * (left_out > 0)
     expected = [path for path in shades if any(path.startswith(f"{one}/") for one in blank) and "test" not in path]
@@ -377,11 +358,8 @@ def test_who_asks_for_no_part_of_them_has_the_folder_as_a_class(tmp_path):
 @pytest.mark.parametrize("blank", [["unlabelled"], ["Unlabeled/2023"], ["train/unlabelled", "test/unlabelled"]])
 def test_a_folder_with_no_image_of_a_class_is_refused_in_one_line(blank, tmp_path):
     _photos(tmp_path, blank, count=10)
-    with pytest.raises(
-        ValueError, match=r"^expected images of classes in .*, got \d0 in (?i:unlabell?ed), none of a"
-    ) as one:
+    with pytest.raises(ValueError, match=r"expected images of classes in .*, got \d0 in (?i:unlabell?ed), .*none$"):
         parts_of(_of("Folder", path=str(tmp_path)))
-    assert str(one.value).endswith("none of a class: set data.label to none")
     parts, _ = parts_of(_of("Folder", path=str(tmp_path), label="none"))
     assert sum(map(len, (parts.train, parts.validation, parts.test))) == 10 * len(blank)
 

@@ -17,7 +17,7 @@ NOISE = {
 
 @pytest.mark.parametrize("noise", NOISE)
 @pytest.mark.parametrize("steps", [100, 270, 3000])
-@pytest.mark.parametrize("size", [0.0, 5.5, -40.0])
+@pytest.mark.parametrize("size", [0.0, -40.0])
 def test_noise_is_no_descent(noise, steps, size):
     rng = np.random.default_rng(steps)  # of its own: what a test finds may not depend on which others ran before it
     fell = sum(descent((size + 0.3 * NOISE[noise](rng, steps)).tolist()).fell for _ in range(400))

@@ -1,8 +1,8 @@
 """The gradient of SupCon split into pull and push, against autograd and loops; its special cases; its section."""
 
-import itertools
 import math
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -84,10 +84,8 @@ def test_pull_and_push_add_up_to_the_gradient_of_the_anchors_own_loss(case, form
     for i, row in enumerate(rows):
         assert found.active[i] == any(positive[i])
         if not any(positive[i]):
-            assert not found.gradient[i].any()
-            assert not found.strengths[i].any()
-            assert not found.probabilities[i].any()
-            assert not (found.positives | found.negatives)[i].any()
+            nothing = (found.gradient, found.strengths, found.probabilities, found.positives, found.negatives)
+            assert not any(values[i].any() for values in nothing)
             continue
         z = row.clone().requires_grad_()
         plain_loss(z, rows, positive, i, form).backward()
@@ -127,17 +125,6 @@ def test_strength_is_the_length_of_what_reaches_the_unnormalised_embedding(case,
             assert float(found.strengths[i, j]) == pytest.approx(float(part.norm()), abs=1e-7)  # sqrt of rounding
 
 
-def test_the_encoder_s_output_receives_the_part_across_z():
-    """Autograd through normalising gives the same as projecting pull and push."""
-    embeddings, labels = CASES["one view"]
-    rows, positive = rows_of(embeddings, labels)
-    found = anchor_gradients(embeddings, labels, temperature=TAU)
-    for i, z in enumerate(rows):
-        w = z.clone().requires_grad_()
-        plain_loss(w / w.norm(), rows, positive, i, "out").backward()
-        torch.testing.assert_close(found.gradient[i] - (found.gradient[i] @ z) * z, w.grad, rtol=1e-10, atol=1e-12)
-
-
 def test_some_anchors_are_rows_of_all():
     embeddings, labels = CASES["several views"]
     every, some = (anchor_gradients(embeddings, labels, temperature=TAU, anchors=of) for of in (None, [7, 0, 12]))
@@ -162,92 +149,6 @@ def test_narrower_embeddings_are_widened_first(dtype):
     assert torch.equal(found.gradient, anchor_gradients(embeddings.double(), labels).gradient)
 
 
-def at(cosines):
-    """Return an anchor and unit references at these cosines to it, otherwise orthogonal to each other."""
-    rows = torch.zeros(1 + len(cosines), 1 + len(cosines), dtype=torch.float64)
-    rows[0, 0] = 1
-    for place, cosine in enumerate(cosines, 1):
-        rows[place, 0], rows[place, place] = cosine, math.sqrt(1 - cosine**2)
-    return rows
-
-
-def test_hard_positives_and_hard_negatives_act_more_strongly_than_easy_ones():
-    """Positives at 0 and 0.99, negatives at 0.5 and -0.99."""
-    found = anchor_gradients(at([0.0, 0.99, 0.5, -0.99]), torch.tensor([0, 0, 0, 1, 1]), temperature=0.5, anchors=[0])
-    _, hard_positive, easy_positive, hard_negative, easy_negative = found.strengths[0].tolist()
-    assert hard_positive > 5 * easy_positive
-    assert hard_negative > 50 * easy_negative
-    assert hardest_shares(found, 0.5) == pytest.approx((1.0, hard_negative / (hard_negative + easy_negative)))
-
-
-def test_more_negatives_raise_the_strength_of_a_hard_positive_towards_its_limit():
-    """As the paper's supplement has it: for a positive at 0, 1 - P rises to 1."""
-    strengths = []
-    for count in (1, 10, 100):
-        labels = torch.tensor([0, 0] + [1] * count)
-        strengths.append(float(anchor_gradients(at([0.0] * (1 + count)), labels, temperature=1.0).strengths[0, 1]))
-    assert strengths == pytest.approx([1 / 2, 10 / 11, 100 / 101])
-
-
-def test_only_the_mean_outside_pulls_a_far_positive():
-    """Positives at .9, .9, .9 and .1: "out" asks for a quarter of each, "in" for next to nothing of the far one."""
-    embeddings, labels = at([0.9, 0.9, 0.9, 0.1, 0.2]), torch.tensor([0, 0, 0, 0, 0, 1])
-    out, inside = (anchor_gradients(embeddings, labels, form=form, anchors=[0]) for form in FORMS)
-    assert out.targets[0, 1:5].tolist() == [0.25] * 4
-    assert float(inside.targets[0, 4]) == pytest.approx(math.exp(-8) / (3 + math.exp(-8)))
-    assert float(out.strengths[0, 4]) > 1000 * float(inside.strengths[0, 4])
-    losses = [
-        lw.SupConLoss(temperature=0.1, form=form, reduction="none")(embeddings, labels)[0].item() for form in FORMS
-    ]
-    assert losses[1] < losses[0]  # Jensen
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_n_pairs_is_sup_con_with_one_positive_and_temperature_one(seed):
-    anchors, positives = normal(7, 5, seed=seed), normal(7, 5, seed=seed + 10)
-    classes = torch.arange(7)
-    for form in FORMS:
-        loss_of = lw.SupConLoss(temperature=1.0, form=form, normalize=False, reduction="none")
-        losses = loss_of(anchors, classes, references=positives, reference_labels=classes)
-        torch.testing.assert_close(losses, lw.NPairsLoss(reduction="none")(anchors, positives), rtol=1e-12, atol=0)
-
-
-@pytest.mark.parametrize("temperature", [0.05, 1.0])
-def test_soft_triplet_without_margin_is_sup_con_with_one_positive_and_one_negative(temperature):
-    triples = normal(6, 3, 5)
-    soft = lw.TripletLoss(temperature=temperature, reduction="none")(*triples.unbind(dim=1))
-    loss_of = lw.SupConLoss(temperature=temperature, reduction="none")
-    losses = torch.stack([loss_of(triple, torch.tensor([0, 0, 1]))[0] for triple in triples])
-    rounding = 2 * torch.finfo(torch.float64).eps / temperature  # a loss is a difference of similarities over τ
-    torch.testing.assert_close(soft, losses, rtol=1e-12, atol=rounding)
-
-
-def triplet_errors(x, temperature=0.1):
-    """SupCon's loss of a unit triple with (s_n - s_p)/τ = x, less its expansions in ‖a-p‖² - ‖a-n‖²; both times τ."""
-    s_p, s_n = 0.2 - temperature * x / 2, 0.2 + temperature * x / 2
-    a, p, n = at([s_p, s_n])
-    loss = float(
-        lw.SupConLoss(temperature=temperature, reduction="none")(torch.stack([a, p, n]), torch.tensor([0, 0, 1]))[0]
-    )
-    distances = float((a - p).square().sum() - (a - n).square().sum())
-    exact = 4 * temperature * loss - (distances + 4 * temperature * math.log(2))
-    paper = 2 * temperature * loss - (distances + 2 * temperature)
-    return exact, paper
-
-
-def test_the_triplet_loss_is_the_first_order_expansion_where_both_are_equally_close():
-    """log(1 + e^x) = log 2 + x/2 + x²/8 - …: the error falls by four when x halves."""
-    errors = [triplet_errors(x)[0] for x in (0.8, 0.4, 0.2, 0.1)]
-    assert [one / other for one, other in itertools.pairwise(errors)] == pytest.approx([4] * 3, rel=0.03)
-    assert errors[-1] == pytest.approx(4 * 0.1 * 0.1**2 / 8, rel=0.01)
-
-
-def test_the_paper_s_margin_of_two_tau_is_off_by_a_constant_there():
-    """log(1 + e^x) ≈ e^x holds for e^x ≪ 1, e^x ≈ 1 + x for |x| ≪ 1: never both, and 1 is not log 2."""
-    errors = [triplet_errors(x)[1] for x in (0.1, 0.01, 0.001)]
-    assert errors[-1] == pytest.approx(2 * 0.1 * (math.log(2) - 1), rel=1e-2)
-
-
 def test_strengths_are_averaged_by_cosine():
     embeddings, labels = CASES["several views"]
     found = anchor_gradients(embeddings, labels, temperature=TAU)
@@ -264,34 +165,28 @@ def test_strengths_are_averaged_by_cosine():
 
 def test_shares_without_pairs_are_nan():
     found = anchor_gradients(normal(3, 2), torch.arange(3))
+    assert strength_by_negatives(normal(3, 2), torch.arange(3)).counts == ()
     assert all(math.isnan(of) for of in hardest_shares(found))
-    with pytest.raises(ValueError, match=r"expected fraction above 0 and at most 1, got 0: "):
-        hardest_shares(found, 0)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "options", "message"),
+    ("given", "message"),
     [
-        ((torch.zeros(3),), {}, "expected embeddings to be rows of at least one feature"),
-        ((["a"],), {}, "expected embeddings as a tensor or an array of numbers, got list: "),
-        ((torch.tensor([[1.0, math.nan]]), torch.zeros(1).long()), {}, "expected embeddings to be finite"),
-        ((torch.zeros(3, 2),), {}, r"expected labels or several views, .* got only embeddings of shape \(3, 2\): "),
-        ((torch.zeros(3, 1, 2),), {}, "expected labels or several views"),
-        ((torch.zeros(3, 2), torch.zeros(4).long()), {}, "one entry for each of 3 samples, got 4"),
-        ((torch.zeros(3, 2), torch.zeros(3, 1).long()), {}, r"expected labels to be classes, .* got shape \(3, 1\)"),
-        ((torch.zeros(3, 2), torch.zeros(3).long()), {"temperature": 0}, "expected temperature to be a positive"),
-        (
-            (torch.zeros(3, 2), torch.zeros(3).long()),
-            {"form": "mean"},
-            "expected form to be one of out, in, got 'mean'",
-        ),
-        ((torch.zeros(3, 2), torch.zeros(3).long()), {"anchors": [3]}, "expected anchors to be rows, .* from 0 to 2"),
-        ((torch.zeros(3, 2), torch.zeros(3).long()), {"anchors": torch.ones(3).bool()}, "mask.nonzero"),
+        ({"embeddings": torch.zeros(3)}, "expected embeddings to be rows of at least one feature"),
+        ({"embeddings": ["a"]}, "expected embeddings as a tensor or an array of numbers, got list: "),
+        ({"embeddings": torch.full((3, 2), math.nan)}, "expected embeddings to be finite"),
+        ({"labels": None}, r"expected labels or several views, .* got only embeddings of shape \(3, 2\): "),
+        ({"labels": torch.zeros(4).long()}, "one entry for each of 3 samples, got 4"),
+        ({"labels": torch.zeros(3, 1).long()}, r"expected labels to be classes, .* got shape \(3, 1\)"),
+        ({"temperature": 0}, "expected temperature to be a positive"),
+        ({"form": "mean"}, "expected form to be one of out, in, got 'mean'"),
+        ({"anchors": [3]}, "expected anchors to be rows, .* from 0 to 2"),
+        ({"anchors": torch.ones(3).bool()}, "mask.nonzero"),
     ],
 )
-def test_bad_input_is_told_with_the_remedy(arguments, options, message):
+def test_bad_input_is_told_with_the_remedy(given, message):
     with pytest.raises(ValueError, match=message):
-        anchor_gradients(*arguments, **options)
+        anchor_gradients(**{"embeddings": torch.zeros(3, 2), "labels": torch.zeros(3).long()} | given)
 
 
 def run_with(folder, kind="SupConLoss", parts=None, **given):
@@ -306,8 +201,7 @@ def run_with(folder, kind="SupConLoss", parts=None, **given):
         name: Snapshot(rows, torch.arange(20), labels, epoch, step, 20, 0.1)
         for name, rows, epoch, step in (("first", wide, 1, 4), ("last", near, 3, 14))
     }
-    with run.writing(run.batches.name) as path:
-        save_snapshots(path, batches)
+    save_snapshots(run.batches, batches)
     return run, batches
 
 
@@ -318,17 +212,20 @@ def cells_of(page):
 
 
 @pytest.mark.parametrize(("kind", "given"), [("SupConLoss", {}), ("SupConLoss", {"form": "in"}), ("NTXentLoss", {})])
-def test_a_section_tells_what_the_hardest_supply(kind, given, tmp_path):
+def test_sections_tell_what_the_hardest_supply_and_what_more_negatives_do(kind, given, tmp_path):
     run, batches = run_with(tmp_path, kind, **given)
-    page = GradientsSection().content([RunView(run)])
-    assert page.body.count('id="pull-and-push"') == 1
+    page, of_negatives = (section().content([RunView(run)]) for section in (GradientsSection, NegativesSection))
+    assert (page.body.count('id="pull-and-push"'), of_negatives.body.count('id="negatives"')) == (1, 1)
+    options = {"temperature": 0.1, "form": given.get("form", "out")}
     for batch in batches.values():
         labels = batch.labels if kind == "SupConLoss" else None
-        found = anchor_gradients(batch.embeddings, labels, temperature=0.1, form=given.get("form", "out"))
+        found = anchor_gradients(batch.embeddings, labels, **options)
         shares = hardest_shares(found)
         repelling = float((found.coefficients[found.positives] > 0).double().mean())
         percents = [f"{100 * share:.0f} %" for share in (*shares, repelling)]
         assert cells_of(page)[f"Epoch {batch.epoch}"] == [*percents, "40 of 40", "20 of 20"]
+    counts, *strengths = strength_by_negatives(batch.embeddings, labels, **options)  # of the last batch
+    assert cells_of(of_negatives)["Epoch 3"] == [str(counts[-1]), *(f"{float(of[-1]):.2g}" for of in strengths)]
 
 
 def test_a_section_compares_the_first_run_of_each_setting(tmp_path):
@@ -343,18 +240,15 @@ def test_a_section_compares_the_first_run_of_each_setting(tmp_path):
 def test_a_section_says_which_rows_it_is_about(tmp_path, monkeypatch):
     monkeypatch.setattr(gradients, "MAX_ANCHORS", 16)
     run, batches = run_with(tmp_path)
-    first = batches["first"]
-    with run.writing(run.batches.name) as path:
-        save_snapshots(path, {"first": Snapshot(first.embeddings, first.sample_index, first.labels, 1, 4, 50, 0.1)})
+    save_snapshots(run.batches, {"first": replace(batches["first"], samples=50)})
     assert cells_of(GradientsSection().content([RunView(run)]))["Epoch 1"][3:] == ["14 of 40", "20 of 50"]
 
 
 def test_collapsed_embeddings_have_a_section_that_says_so(tmp_path):
     run, batches = run_with(tmp_path)
-    first = batches["first"]
-    with run.writing(run.batches.name) as path:
-        save_snapshots(path, {"first": Snapshot(torch.ones(20, 2, 8), first.sample_index, first.labels, 1, 4, 20, 0.1)})
+    save_snapshots(run.batches, {"first": replace(batches["first"], embeddings=torch.ones(20, 2, 8))})
     assert cells_of(GradientsSection().content([RunView(run)]))["Epoch 1"][:2] == ["none", "none"]
+    assert NegativesSection().content([RunView(run)]) is None
 
 
 @pytest.mark.parametrize(
@@ -366,13 +260,12 @@ def test_collapsed_embeddings_have_a_section_that_says_so(tmp_path):
     ],
 )
 def test_losses_with_other_weights_or_references_have_no_section(kind, options, tmp_path):
-    assert GradientsSection().content([RunView(run_with(tmp_path, kind, **options)[0])]) is None
-
-
-def test_a_run_without_batches_has_no_section(tmp_path):
-    run, _ = run_with(tmp_path)
-    run.batches.unlink()
+    run, _ = run_with(tmp_path, kind, **options)
     assert GradientsSection().content([RunView(run)]) is None
+    assert NegativesSection().content([RunView(run)]) is None
+    without, _ = run_with(tmp_path / "without")
+    without.batches.unlink()
+    assert GradientsSection().content([RunView(without)]) is None
 
 
 def test_a_damaged_file_is_told(tmp_path):
@@ -457,34 +350,8 @@ def test_the_same_seed_takes_the_same_negatives_and_another_others():
         ({"counts": [0, 2]}, r"expected counts of negatives from 1 to 6, as all anchors have, got \(0, 2\)"),
         ({"counts": [7]}, r"got \(7,\): ask for fewer"),
         ({"fraction": 0.0}, "expected fraction above 0 and at most 1"),
-        ({"form": "pairs"}, "form"),
-        ({"temperature": 0.0}, "temperature"),
     ],
 )
 def test_bad_numbers_of_negatives_are_told(options, message):
     with pytest.raises(ValueError, match=message):
         strength_by_negatives(normal(9, 5), torch.arange(9) % 3, **options)
-
-
-def test_without_positives_nothing_is_measured():
-    assert strength_by_negatives(normal(4, 3), torch.arange(4)).counts == ()
-
-
-@pytest.mark.parametrize(("kind", "given"), [("SupConLoss", {}), ("SupConLoss", {"form": "in"}), ("NTXentLoss", {})])
-def test_a_section_tells_what_more_negatives_do(kind, given, tmp_path):
-    run, batches = run_with(tmp_path, kind, **given)
-    page = NegativesSection().content([RunView(run)])
-    batch = batches["last"]
-    labels = batch.labels if kind == "SupConLoss" else None
-    found = strength_by_negatives(batch.embeddings, labels, temperature=0.1, form=given.get("form", "out"))
-    assert cells_of(page)["Epoch 3"] == [str(found.counts[-1]), *(f"{float(of[-1]):.2g}" for of in found[1:])]
-    assert page.body.count('id="negatives"') == 1
-
-
-def test_collapsed_and_other_runs_say_nothing_of_negatives(tmp_path):
-    run, batches = run_with(tmp_path)
-    same = Snapshot(torch.ones(20, 2, 8), batches["last"].sample_index, batches["last"].labels, 1, 4, 20, 0.1)
-    with run.writing(run.batches.name) as path:
-        save_snapshots(path, {"last": same})
-    assert NegativesSection().content([RunView(run)]) is None
-    assert NegativesSection().content([RunView(run_with(tmp_path / "other", "RASCALLoss")[0])]) is None

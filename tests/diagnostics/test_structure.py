@@ -174,12 +174,18 @@ def test_without_positives_or_negatives_there_are_no_pairs(labels):
     assert hardest_pairs(torch.zeros(0, 2), labels[:0]).positive_pairs(5).shape == (0, 2)
 
 
-@pytest.mark.parametrize("measure", [singular_values, effective_rank, spread, hubness])
-def test_features_that_are_not_finite_are_refused(measure):
+@pytest.mark.parametrize("measure", [singular_values, effective_rank, spread, uniformity, hubness, two_dimensional_map])
+def test_features_that_are_not_finite_or_no_rows_are_refused(measure):
     with pytest.raises(ValueError, match="got NaN or infinity: look at the encoder"):
         measure(torch.tensor([[1.0, math.nan]]))
     with pytest.raises(ValueError, match=r"expected features \(N, D\)"):
         measure(torch.ones(3))
+
+
+@pytest.mark.parametrize("measure", [alignment, similarity_histogram, hardest_pairs])
+def test_each_feature_needs_a_label(measure):
+    with pytest.raises(ValueError, match="one label a row"):
+        measure(torch.eye(3), torch.zeros(2).long())
 
 
 @pytest.mark.parametrize("method", ["pca", "tsne", pytest.param("umap", marks=pytest.mark.slow)])

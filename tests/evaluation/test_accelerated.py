@@ -18,7 +18,7 @@ from simulated_gpu import simulated_gpu
 pytestmark = pytest.mark.slow
 
 
-def clusters(count: int, seed: int, *, labels: int = 0) -> Features:
+def clusters(count: int, seed: int, labels: int) -> Features:
     """Clusters with a long tail; some vectors twice, one zero, one number constant."""
     generator = torch.Generator().manual_seed(seed)
     centres = torch.randn(6, 12, generator=torch.Generator().manual_seed(9))
@@ -34,7 +34,7 @@ def clusters(count: int, seed: int, *, labels: int = 0) -> Features:
 
 
 def parts(labels: int = 0) -> FeatureParts:
-    return FeatureParts(*(clusters(count, seed, labels=labels) for seed, count in enumerate((400, 90, 110))))
+    return FeatureParts(*(clusters(count, seed, labels) for seed, count in enumerate((400, 90, 110))))
 
 
 @pytest.mark.parametrize("labels", [0, 8])

@@ -212,24 +212,20 @@ def test_perfect_and_few():
     sides = Features(torch.eye(6), None)
     found = CrossModalRetrieval()(*(3 * [replace(sides, counterparts=sides)]))
     assert found[f"MRR, {FORTH}"].value == 1 > found[f"MRR, {FORTH}"].low
-    assert [score.metric.name for score in found.headline if "recall" in score.metric.name] == [
-        f"recall@{k}, {direction}" for direction in (FORTH, BACK) for k in (1, 5)
-    ]
-    assert [score.metric.name for score in CrossModalRetrieval(at=3).rank(torch.eye(6), torch.eye(6)).selecting] == [
-        f"recall@1, {FORTH}"
-    ]
+    names = [score.metric.name for score in found.headline if "recall" in score.metric.name]
+    assert names == [f"recall@{k}, {direction}" for direction in (FORTH, BACK) for k in (1, 5)]
+    (selecting,) = CrossModalRetrieval(at=3).rank(torch.eye(6), torch.eye(6)).selecting
+    assert selecting.metric.name == f"recall@1, {FORTH}"
 
 
 def test_two_runs_are_compared_by_query():
     """Outcomes of one query stand in one row, however many pairs it has, and whatever was found."""
-    one, other = pairs_of(), pairs_of()
-    worse = replace(other, vectors=torch.randn(other.vectors.shape, generator=torch.Generator().manual_seed(5)))
-    results = [CrossModalRetrieval()(of, of, of) for of in (one, worse)]
-    for ours, theirs in zip(*(of.outcomes for of in results), strict=True):
-        assert ours.key == theirs.key
-        assert torch.equal(ours.rows, theirs.rows)
-    assert len(results[0].outcomes) == 10  # a median has no mean of outcomes
-    assert len(next(of.rows for of in results[0].outcomes if of.metric == f"recall@1, {FORTH}")) == 30
+    pairs = pairs_of()
+    worse = replace(pairs, vectors=torch.randn_like(pairs.vectors))
+    results = [CrossModalRetrieval()(of, of, of).outcomes for of in (pairs, worse)]
+    for ours, theirs in zip(*results, strict=True):
+        assert (ours.key, ours.rows.tolist()) == (theirs.key, theirs.rows.tolist())
+    assert [len(of.rows) for of in results[0]] == 5 * [30] + 5 * [len(pairs.counterparts.items.unique())]
 
 
 @SAME
@@ -242,13 +238,13 @@ def test_arrays_are_ranked_by_their_places():
     found = CrossModalRetrieval().rank(queries.vectors.numpy(), others.vectors.tolist(), places.tolist())
     assert [score.value for score in found.headline] == [score.value for score in of_features.headline]
     by_label = Retrieval(at=[1, 5]).rank(queries.vectors, range(30), pairs.counterparts.vectors, pairs.items)
-    one_text_each = CrossModalRetrieval().rank(
-        queries.vectors, pairs.counterparts.vectors, torch.stack([pairs.items, torch.arange(90)], dim=1)
-    )
+    each = torch.stack([pairs.items, torch.arange(90)], dim=1)
+    one_text_each = CrossModalRetrieval().rank(queries.vectors, pairs.counterparts.vectors, each)
     assert one_text_each[f"recall@5, {FORTH}"].value == by_label["hit rate@5"].value
     alone = CrossModalRetrieval().rank(torch.eye(3), torch.eye(3)[[0, 1]], [[0, 0], [1, 1]])
-    assert alone[f"recall@1, {FORTH}"].notes[0] == "1 sample without a partner left out"
-    assert (alone[f"recall@1, {FORTH}"].count, alone[f"recall@1, {BACK}"].protocol) == (2, {"gallery": 3})
+    forth, back = (alone[f"recall@1, {direction}"] for direction in (FORTH, BACK))
+    assert forth.notes[0] == "1 sample without a partner left out"
+    assert (forth.count, back.protocol) == (2, {"gallery": 3})
 
 
 @pytest.mark.parametrize(
@@ -257,21 +253,18 @@ def test_arrays_are_ranked_by_their_places():
         ((torch.eye(3), torch.eye(2)), "expected first and second of one width, got 3 and 2"),
         ((torch.ones(3, 2), torch.ones(4, 2)), "expected as many in second as in first, 3, got 4"),
         ((torch.eye(2), torch.eye(2), [0, 1]), r"expected pairs as whole numbers \(P, 2\), got \(2,\)"),
-        ((torch.eye(2), torch.eye(2), [[0, 1], [1]]), "expected pairs as one array"),
         ((torch.eye(2), torch.eye(2), [[0.0, 1.0]]), "expected pairs as whole numbers"),
         ((torch.eye(2), torch.eye(2), [[0, 2]]), "expected pairs of places below 2 and 2, got 0 to 2"),
         ((torch.ones(1, 2), torch.ones(1, 2)), "expected at least 2 vectors in first and in second, got 1 and 1"),
-        ((torch.eye(2), torch.tensor([[1, torch.nan], [1, 1]])), "expected finite second, got NaN"),
     ],
 )
 def test_arrays_that_fit_no_ranking_are_refused(given, said):
-    with pytest.raises(ValueError, match=said) as refused:
+    with pytest.raises(ValueError, match=said):
         CrossModalRetrieval().rank(*given)
-    assert "\n" not in str(refused.value)
 
 
 def test_bad_settings_and_parts_are_refused():
-    for at in (0, [5, 5], "10", 1.5):
+    for at in (0, [5, 5]):
         with pytest.raises(ValueError, match="expected at"):
             CrossModalRetrieval(at)
     alone = Features(torch.eye(3), None)
@@ -279,9 +272,8 @@ def test_bad_settings_and_parts_are_refused():
     for part, why in ((alone, "it needs pairs"), (one, "it needs 2 different inputs on each side of the test pairs")):
         with pytest.raises(ValueError, match=f"CrossModalRetrieval does not apply: {why}"):
             CrossModalRetrieval()(part, part, part)
-    for others in (Features(torch.eye(2), None), Features(torch.ones(3, 2), None)):
-        with pytest.raises(ValueError, match="expected counterparts of test features like these"):
-            replace(alone, counterparts=others)
+    with pytest.raises(ValueError, match="expected counterparts of test features like these"):
+        replace(alone, counterparts=Features(torch.ones(3, 2), None))
 
 
 # --- what applies ----------------------------------------------------------------------------------------------------
@@ -332,9 +324,8 @@ def test_pairs_are_validated_while_they_are_trained(tmp_path):
 def test_files_keep_both_sides(tmp_path):
     parts = FeatureParts(*(pairs_of(part=part, labels=3) for part in ("train", "validation", "test")))
     named = replace(parts.test.counterparts, ids=Ids.of([f"text {row}" for row in range(90)]))
-    parts = parts._replace(
-        test=replace(parts.test, counterparts=named), validation=replace(parts.validation, items=None)
-    )
+    parts = parts._replace(test=replace(parts.test, counterparts=named))
+    parts = parts._replace(validation=replace(parts.validation, items=None))
     save_features(tmp_path / "embeddings.npz", parts)
     loaded = load_features(tmp_path / "embeddings.npz")
     for before, after in zip(parts, loaded, strict=True):
@@ -353,15 +344,12 @@ def test_a_file_of_pairs_without_labels_is_ranked_as_its_pairs_are(form, tmp_pat
     """What is equal on a side is one input, as told, or by its features; without parts all are tested."""
     parts = FeatureParts(*(pairs_of(part=part, seed=of) for of, part in enumerate(("train", "validation", "test"))))
     test, file = parts.test, tmp_path / "pairs.npz"
+    sides = {"features": test.vectors, "counterpart_features": test.counterparts.vectors}
+    items = {"items": test.items.numpy().astype(str), "counterpart_items": test.counterparts.items}
     if form == "one":
-        np.savez(file, features=test.vectors.numpy(), counterpart_features=test.counterparts.vectors.numpy())
+        np.savez(file, **sides)
     elif form == "part":
-        sides = {"test_features": test.vectors.numpy(), "test_counterpart_features": test.counterparts.vectors.numpy()}
-        items = {
-            "test_items": test.items.numpy().astype(str),
-            "test_counterpart_items": test.counterparts.items.numpy(),
-        }
-        np.savez(file, **sides, **items)
+        np.savez(file, **{f"test_{name}": array for name, array in (sides | items).items()})
     else:
         save_features(file, parts)
     read = features_of_file(file)
@@ -375,27 +363,16 @@ def test_a_file_of_pairs_without_labels_is_ranked_as_its_pairs_are(form, tmp_pat
 @pytest.mark.parametrize(
     ("arrays", "said"),
     [
-        ({"features": (4, 3), "counterpart_features": (3, 3)}, r"like features, \(4, 3\), got \(3, 3\): encode both"),
-        ({"features": (4, 3), "counterpart_features": (4, 2)}, r"like features, \(4, 3\), got \(4, 2\): encode both"),
-        ({"features": (4, 3), "counterpart_features": (4, 3), "items": (3,)}, r"expected items \(4,\), .*, got \(3,\)"),
-        (
-            {"train_features": (4, 3), "test_features": (4, 3), "test_counterpart_features": (4, 3)},
-            "expected train_counterpart_features, one for each of train_features, got none",
-        ),
-        (
-            {"test_features": (4, 3), "test_counterpart_features": (2, 3)},
-            r"expected test_counterpart_features, .*, got \(2, 3\) beside features \(4, 3\)",
-        ),
+        ({"features": 4, "counterpart_features": 3}, r"like features, \(4, 2\), got \(3, 2\): encode both"),
+        ({"features": 4, "counterpart_features": 4, "items": 3}, r"expected items \(4,\), .*, got \(3, 2\)"),
+        ({"train_features": 4, "test_features": 4, "test_counterpart_features": 4}, "train_counterpart_.*, got none"),
+        ({"test_features": 4, "test_counterpart_features": 2}, r"got \(2, 2\) beside features \(4, 2\)"),
     ],
 )
-def test_files_of_pairs_that_do_not_fit_are_refused_in_a_line(arrays, said, tmp_path):
-    np.savez(
-        tmp_path / "pairs.npz",
-        **{name: np.arange(float(np.prod(shape))).reshape(shape) for name, shape in arrays.items()},
-    )
-    with pytest.raises(ValueError, match=said) as told:
+def test_files_of_pairs_that_do_not_fit_are_refused(arrays, said, tmp_path):
+    np.savez(tmp_path / "pairs.npz", **{name: np.ones((count, 2)) for name, count in arrays.items()})
+    with pytest.raises(ValueError, match=said):
         features_of_file(tmp_path / "pairs.npz")
-    assert "\n" not in str(told.value)
 
 
 def test_parts_are_joined_with_their_other_sides():
@@ -403,7 +380,6 @@ def test_parts_are_joined_with_their_other_sides():
     both = joined(one, other)
     assert torch.equal(both.items, torch.cat([one.items, other.items]))
     assert torch.equal(both.counterparts.vectors, torch.cat([one.counterparts.vectors, other.counterparts.vectors]))
-    assert joined(replace(one, items=None, counterparts=None), other).counterparts is None
 
 
 # --- raw inputs ------------------------------------------------------------------------------------------------------
@@ -434,8 +410,6 @@ def test_raw_vectors_of_both_sides_are_standardised_each_as_its_own():
     raw = raw_features(sides(first, second))
     for vectors, given in ((raw.train.vectors, first), (raw.train.counterparts.vectors, second)):
         assert vectors.numpy() == pytest.approx(StandardScaler().fit_transform(given), rel=1e-4, abs=1e-5)
-    images = torch.rand(20, 1, 4, 4)
-    assert raw_features(sides(images, images.flip(3))).test.counterparts.vectors.shape == (20, 16)
 
 
 @pytest.mark.parametrize("other", [torch.rand(4, 5), torch.rand(4, 1, 3, 1), Texts("abcd")])

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
@@ -60,12 +59,8 @@ def overall(found):
 )
 def test_wilson_interval_has_the_published_bounds(correct, count, low, high):
     assert wilson(correct, count) == pytest.approx((low, high), abs=1e-4)
-
-
-def test_impossible_counts_are_refused():
-    for counts in ((0, 0), (3, 2), (-1, 2)):
-        with pytest.raises(ValueError, match="correct <= count"):
-            wilson(*counts)
+    with pytest.raises(ValueError, match="correct <= count"):
+        wilson(count + 1, count)
 
 
 def test_student_interval_is_that_of_a_t_test():
@@ -117,9 +112,8 @@ def test_a_paired_difference_of_unseen_classes_is_over_classes():
     classes, rows = torch.arange(40) % 4, torch.arange(40)
     first, second = (torch.rand(40, generator=generator) + of * classes for of in (0.2, 0.0))
     order = torch.randperm(40, generator=generator)
-    difference = paired_difference(
-        Outcomes("r", "MAP@R", rows, first), Outcomes("r", "MAP@R", rows[order], second[order]), classes
-    )
+    ours, theirs = Outcomes("r", "MAP@R", rows, first), Outcomes("r", "MAP@R", rows[order], second[order])
+    difference = paired_difference(ours, theirs, classes)
     means = [float((first - second)[classes == c].mean()) for c in range(4)]
     assert (difference.low, difference.high) == pytest.approx(np.clip(student(means), -1, 1), rel=1e-5)
 
@@ -130,12 +124,8 @@ def test_a_paired_difference_of_unseen_classes_is_over_classes():
 def test_class_scores_add_up_to_the_overall_one():
     test = Features(torch.zeros(6, 1), torch.tensor([0, 1, 2, 1, 2, 1]), ("a", "b", "c"))
     found = accuracy("kNN", torch.tensor([0, 1, 2, 2, 0, 1]), test, torch.tensor([50, 50, 50]))
-    assert [(str(score.group), round(score.value * score.count), score.count) for score in found.scores] == [
-        ("all", 4, 6),
-        ("class a", 1, 1),
-        ("class b", 2, 3),
-        ("class c", 1, 2),
-    ]
+    scores = {str(score.group): (round(score.value * score.count), score.count) for score in found.scores}
+    assert scores == {"all": (4, 6), "class a": (1, 1), "class b": (2, 3), "class c": (1, 2)}
 
 
 def test_a_long_tail_is_scored_by_the_number_of_training_samples():
@@ -143,11 +133,7 @@ def test_a_long_tail_is_scored_by_the_number_of_training_samples():
     right = torch.tensor([0, 0, 1, 3, 2, 2, 0, 0])
     found = accuracy("kNN", right, test, torch.tensor([101, 100, 20, 19]))
     values = {str(score.group): (score.value, score.count) for score in found.scores}
-    assert {name: values[name] for name in ("many", "medium", "few")} == {
-        "many": (1.0, 2),
-        "medium": (0.75, 4),
-        "few": (0.0, 2),
-    }
+    assert [values[name] for name in ("many", "medium", "few")] == [(1.0, 2), (0.75, 4), (0.0, 2)]
 
 
 # --- k nearest neighbours --------------------------------------------------------------------------------------------
@@ -155,17 +141,18 @@ def test_a_long_tail_is_scored_by_the_number_of_training_samples():
 
 @pytest.mark.parametrize("weights", ["uniform", "similarity"])
 @pytest.mark.parametrize("k", [1, 2, 7, 90])
-def test_knn_is_a_vote_among_the_most_similar(parts, k, weights):
-    train, test = parts.train, parts.test
+@pytest.mark.parametrize("classes", [3, 60], ids=["few", "more than neighbours"])
+def test_knn_is_a_vote_among_the_most_similar(classes, k, weights):
+    train, test = blobs(90, "train", 1, classes=classes), blobs(60, "test", 2, classes=classes)
     expected = []
     for query in test.vectors.double():
         similarity = [float(query @ of / query.norm() / of.norm()) for of in train.vectors.double()]
-        votes = [0.0] * 3
+        votes = [0.0] * classes
         for row in sorted(range(len(train)), key=lambda row: -similarity[row])[:k]:
             weight = 1 + 1e-6 * similarity[row] if weights == "uniform" else math.exp(similarity[row] / 0.07)
             votes[int(train.labels[row])] += weight
         expected.append(votes.index(max(votes)))
-    found = KNN(k, weights)(*parts)
+    found = KNN(k, weights)(train, test, test)
     prediction = next(one for one in found.outcomes if one.metric == "prediction")
     assert prediction.values.long().tolist() == expected
 
@@ -178,21 +165,6 @@ def test_knn_takes_what_is_best_on_validation(parts):
     assert {score.part for score in found.candidates} == {"validation"}
     alone = KNN(**overall(found).settings)(*parts)
     assert overall(alone).value == overall(found).value
-
-
-def test_knn_looks_further_while_the_largest_k_is_best():
-    train = blobs(600, "train", 1, classes=2, spread=12.0)
-    tried = KNN(weights="uniform")(
-        train, blobs(400, "validation", 2, classes=2, spread=12.0), blobs(9, "test", 3, classes=2)
-    )
-    ks = [score.settings["k"] for score in tried.candidates]
-    best = max(zip([score.value for score in tried.candidates], [-k for k in ks], strict=True))
-    assert -best[1] < max(ks) or max(ks) == 600
-
-
-def test_knn_does_not_see_the_length_of_a_feature(parts):
-    scaled = Features(parts.test.vectors * torch.linspace(0.1, 9, 60)[:, None], parts.test.labels, parts.test.names)
-    assert overall(KNN()(*parts[:2], scaled)).value == overall(KNN()(*parts)).value
 
 
 # --- the linear probe ------------------------------------------------------------------------------------------------
@@ -220,10 +192,7 @@ def test_the_probe_reaches_the_minimum_that_another_solver_finds(penalty, monkey
     probe = ClassRegression(train).fit(penalty, 1e-9)
     weight = probe.weight * deviation[:, None]
     assert objective(train, penalty, weight, probe.bias + mean @ probe.weight) == pytest.approx(best, rel=1e-6)
-    for remembered in (
-        logistic_regression.MAX_HISTORY_NUMBERS,
-        1,
-    ):  # as many classes are, in float32 and with few steps kept
+    for remembered in (logistic_regression.MAX_HISTORY_NUMBERS, 1):  # as many classes: in float32, with few steps kept
         monkeypatch.setattr(logistic_regression, "MAX_HISTORY_NUMBERS", remembered)
         usual = ClassRegression(train).fit(penalty, LinearProbe().tolerance)
         gap = objective(train, penalty, usual.weight * deviation[:, None], usual.bias + mean @ usual.weight) / best - 1
@@ -242,46 +211,6 @@ def test_a_warm_start_is_no_reason_to_stop():
             for of in (ClassRegression(train).fit(penalty, 1e-7), probe)
         )
         assert there <= 1.05 * best
-
-
-def test_a_path_ends_where_a_fresh_fit_ends():
-    train = blobs(150, "train", 1)
-    path, probe = ClassRegression(train), None
-    for penalty in (1.0, 1e-1, 1e-2):
-        probe = path.fit(penalty, 1e-9, probe)
-    fresh = ClassRegression(train).fit(1e-2, 1e-9)
-    torch.testing.assert_close(probe.weight, fresh.weight, rtol=1e-3, atol=1e-4)
-
-
-def test_the_gradient_of_the_objective_is_that_of_differences():
-    train = blobs(30, "train", 1)
-    fitting = ClassRegression(train)
-    weight, bias = torch.randn(5, 3, dtype=torch.float64), torch.randn(3, dtype=torch.float64)
-    points = torch.cat([fitting._basis.double().T @ weight, bias[None]])  # noqa: SLF001 - the hot path of the probe
-    _, slopes = fitting._objective(points, torch.arange(3), torch.full((3,), 0.1))  # noqa: SLF001
-    slope, offset = fitting._basis.double() @ slopes[:-1], slopes[-1]  # noqa: SLF001
-
-    def along(values):
-        return objective(train, 0.1, torch.from_numpy(values[:15].reshape(5, 3)), torch.from_numpy(values[15:]))
-
-    at = torch.cat([weight.flatten(), bias]).numpy()
-    expected = [(along(at + step) - along(at - step)) / 2e-5 for step in 1e-5 * np.eye(18)]
-    assert torch.cat([slope.flatten(), offset]).tolist() == pytest.approx(expected, abs=1e-5)
-    assert minimize(along, at, method="BFGS").fun <= along(at)
-
-
-def test_the_probe_does_not_see_the_unit_of_a_feature(parts):
-    unit, shift = torch.tensor([1e-3, 1, 50, 1e3, 7]), torch.arange(5)
-    others = [Features(of.vectors * unit + shift, of.labels, of.names, part=of.part) for of in parts]
-    ours, theirs = (
-        next(o for o in LinearProbe(1e-2)(*of).outcomes if o.metric == "prediction") for of in (parts, others)
-    )
-    assert torch.equal(ours.values, theirs.values)
-
-
-def test_a_constant_feature_is_left_alone(parts):
-    others = [Features(torch.cat([of.vectors, torch.full((len(of), 2), 1e4)], 1), of.labels, of.names) for of in parts]
-    assert overall(LinearProbe(1e-2)(*others)).value == overall(LinearProbe(1e-2)(*parts)).value
 
 
 def test_the_path_goes_on_beyond_the_end_that_is_best(parts):
@@ -303,45 +232,12 @@ def test_refitting_learns_from_validation_too(parts):
 # --- retrieval -------------------------------------------------------------------------------------------------------
 
 
-def loop(vectors, labels):
-    """precision@1, R-precision and MAP@R of every query, by sorting."""
-    rows = []
-    for query in range(len(labels)):
-        others = [row for row in range(len(labels)) if row != query]
-        similarity = {
-            row: float(torch.nn.functional.cosine_similarity(vectors[query], vectors[row], 0)) for row in others
-        }
-        ranked = sorted(others, key=lambda row: -similarity[row])
-        hits = [labels[row] == labels[query] for row in ranked]
-        positives = sum(hits)
-        if positives:
-            within = hits[:positives]
-            average = sum(sum(within[: j + 1]) / (j + 1) for j in range(positives) if within[j]) / positives
-            rows.append((float(hits[0]), sum(within) / positives, average))
-    return np.array(rows)
-
-
-def test_retrieval_is_a_loop_over_queries_with_a_long_tail_and_single_samples():
-    generator = torch.Generator().manual_seed(0)
-    labels = torch.tensor([0] * 20 + [1] * 9 + [2] * 4 + [3] * 2 + [4, 5])
-    vectors = torch.randn(6, 8, generator=generator)[labels] + 1.2 * torch.randn(len(labels), 8, generator=generator)
-    test = Features(vectors, labels)
+def test_single_samples_of_classes_are_no_queries():
+    test = Features(torch.randn(11, 8), torch.tensor([0] * 5 + [1] * 4 + [2, 3]))
     found = Retrieval()(test, test, test)
-    expected = loop(vectors.double(), labels.tolist())
-    assert [score.value for score in found.scores] == pytest.approx(expected.mean(0).tolist(), abs=1e-6)
-    assert {score.count for score in found.scores} == {35}
-    assert all("2 samples left out" in score.notes[0] for score in found.scores)
-    for outcome, column in zip(found.outcomes, expected.T, strict=True):
-        assert outcome.values.tolist() == pytest.approx(column.tolist(), abs=1e-6)
-        assert outcome.rows.tolist() == list(range(35))
-
-
-def test_tiles_change_nothing(monkeypatch, parts):
-    whole = [KNN()(*parts), Retrieval()(*parts)]
-    for name, size in {"TILE": 100, "MIN_ROWS": 3, "MAX_TILE": 60}.items():
-        monkeypatch.setattr(f"likewise.evaluation.nearest.{name}", size)
-    for before, after in zip(whole, (KNN()(*parts), Retrieval()(*parts)), strict=True):
-        assert before.scores == after.scores
+    told = "2 samples left out, with no other of the class"
+    assert {(score.count, score.notes[0]) for score in found.scores} == {(9, told)}
+    assert [outcome.rows.tolist() for outcome in found.outcomes] == 3 * [list(range(9))]
 
 
 def test_equal_similarities_give_chance_whatever_the_order_of_the_data():
@@ -353,27 +249,16 @@ def test_equal_similarities_give_chance_whatever_the_order_of_the_data():
     assert overall(KNN(1)(test, test, test)).value < 0.2
 
 
-def test_unseen_classes_have_an_interval_over_classes():
+@pytest.mark.parametrize(("third", "groups"), [("z", 3), ("x, turned 90°", 2)])
+def test_unseen_classes_have_an_interval_over_classes_of_which_turns_are_one(third, groups):
     train, test = blobs(30, "train", 1), blobs(60, "test", 2)
-    unseen = Features(test.vectors, test.labels, ("x", "y", "z"))
+    unseen = Features(test.vectors, test.labels, ("x", "y", third))
     seen, other = (Retrieval()(train, train, of) for of in (test, unseen))
     value = next(one for one in other.outcomes if one.metric == "MAP@R").values
     assert [score.value for score in seen.scores] == [score.value for score in other.scores]
-    assert other.scores[0].classes == 3
-    assert (other.scores[2].low, other.scores[2].high) == pytest.approx(
-        np.clip(student([float(value[test.labels == c].mean()) for c in range(3)]), 0, 1), abs=1e-6
-    )
-
-
-def test_turns_of_an_unseen_class_count_as_one():
-    train, test = blobs(30, "train", 1), blobs(60, "test", 2)
-    turned = Features(test.vectors, test.labels, ("x", "y", "x, turned 90°"))
-    found = Retrieval()(train, train, turned)
-    value = next(one for one in found.outcomes if one.metric == "MAP@R").values
-    low, high = over_classes(value, test.labels % 2)
-    assert found.scores[2].classes == 2
-    assert (found.scores[2].low, found.scores[2].high) == pytest.approx((max(0, low), min(1, high)))
-    assert turned.groups.tolist() == (test.labels % 2).tolist()
+    assert other.scores[2].classes == groups
+    bounds = np.clip(over_classes(value, test.labels % groups), 0, 1)
+    assert (other.scores[2].low, other.scores[2].high) == pytest.approx(bounds)
 
 
 def test_classes_that_agree_exactly_do_not_tell_how_others_differ():
@@ -443,7 +328,6 @@ def test_features_that_do_not_fit_are_refused(vectors, labels, words):
     ("make", "words"),
     [
         (lambda: KNN(0), "k of at least 1, got 0"),
-        (lambda: KNN("5"), "k of at least 1, got '5'"),
         (lambda: KNN(2.5), "k of at least 1, got 2.5"),
         (lambda: KNN(weights="distance"), "one of uniform, similarity"),
         (lambda: KNN(temperature=0), "temperature above 0"),
@@ -451,23 +335,11 @@ def test_features_that_do_not_fit_are_refused(vectors, labels, words):
         (lambda: LinearProbe(penalties=()), "at least one of penalties"),
         (lambda: LinearProbe(tolerance=-1), "tolerance above 0"),
     ],
-    ids=range(8),
+    ids=range(7),
 )
 def test_settings_without_meaning_are_refused(make, words):
     with pytest.raises(ValueError, match=words):
         make()
-
-
-def test_an_evaluation_is_named_once(parts):
-    with pytest.raises(ValueError, match="kNN twice"):
-        applicable(parts, [KNN(3), KNN(9)])
-
-
-def test_a_classifier_refuses_other_classes_from_python_too(parts):
-    unseen = Features(parts.test.vectors, parts.test.labels, ("x", "y", "z"))
-    for evaluation in (KNN(), LinearProbe()):
-        with pytest.raises(ValueError, match="does not apply: it needs test classes"):
-            evaluation(*parts[:2], unseen)
 
 
 def test_classes_of_any_integer_are_taken_and_others_refused(parts):
@@ -478,13 +350,6 @@ def test_classes_of_any_integer_are_taken_and_others_refused(parts):
         Features(torch.zeros(3, 1), torch.tensor([0, 1, 2]), ("a", "b"))
     with pytest.raises(ValueError, match="got -1 to 1"):
         Features(torch.zeros(2, 1), torch.tensor([-1, 1]), ("a", "b"))
-
-
-def test_many_and_few_are_those_of_the_whole_training_part(parts):
-    capped = Features(parts.train.vectors, parts.train.labels, parts.train.names, part="train").fewer(12)
-    capped = Features(capped.vectors, capped.labels, capped.names, part="train", whole=torch.tensor([500, 50, 5]))
-    scores = {str(score.group) for score in KNN(3, "uniform")(capped, parts.validation, parts.test).scores}
-    assert {"many", "medium", "few"} <= scores
 
 
 # --- raw inputs ------------------------------------------------------------------------------------------------------
@@ -512,9 +377,7 @@ def test_raw_inputs_of_large_images_are_means_of_their_pixels():
 
 def test_vectors_are_standardised_by_the_training_part_and_images_are_not():
     scale = torch.tensor([1e-3, 1.0, 1e4, 0.0])
-    inputs = torch.randn(60, 4, generator=torch.Generator().manual_seed(0)) * scale + torch.tensor(
-        [5.0, 0.0, -2e4, 7.25]
-    )
+    inputs = torch.randn(60, 4) * scale + torch.tensor([5.0, 0.0, -2e4, 7.25])
     rows = torch.arange(60)
     samples = Samples(inputs, rows % 2, ("a", "b"))
     train, validation, test = (samples[own] for own in rows.split([30, 10, 20]))
@@ -542,18 +405,6 @@ def file(tmp_path):
     return save
 
 
-def test_an_array_file_of_three_parts_is_read_as_it_is(file):
-    saved = file(
-        train_features=np.eye(4), train_labels=["a", "b"] * 2, test_features=np.ones((2, 4)), test_labels=["b", "a"],
-        validation_features=np.zeros((2, 4)), validation_labels=["a", "b"],
-    )  # fmt: skip
-    parts = features_of_file(saved)
-    assert [len(part) for part in parts] == [4, 2, 2]
-    assert parts.test.labels.tolist() == [1, 0]
-    assert parts.test.rows.tolist() == [6, 7]
-    assert parts.train.vectors.dtype == torch.float32
-
-
 def test_label_sets_of_test_samples_alone_are_evaluated_by_retrieval(file):
     sets = np.random.default_rng(0).random((12, 3)) < 0.5
     alone = features_of_file(file(features=np.eye(12), labels=sets, parts=["test"] * 12))
@@ -564,20 +415,15 @@ def test_label_sets_of_test_samples_alone_are_evaluated_by_retrieval(file):
 
 def test_test_classes_of_their_own_stay_as_they_are(file):
     labels = np.repeat(["a", "b", "x", "y"], 5)
-    parts = features_of_file(
-        file(features=np.random.default_rng(0).random((20, 3)), labels=labels, parts=np.repeat(["train", "test"], 10))
-    )
+    parts = features_of_file(file(features=np.eye(20), labels=labels, parts=np.repeat(["train", "test"], 10)))
     assert (parts.train.names, parts.test.names, len(parts.validation)) == (("a", "b"), ("x", "y"), 0)
     alone = features_of_file(file(features=np.eye(4), labels=[0, 0, 1, 1], parts=["test"] * 4))
     assert names(applicable(alone)) == ["retrieval", "few-shot"]
 
 
-NAMED = {part + "_features": np.eye(3) for part in ("train", "test")} | {
-    part + "_labels": [0, 1, 0] for part in ("train", "test")
-}
-SETS = {part + "_features": np.eye(3) for part in ("train", "test")} | {
-    part + "_labels": np.eye(3)[:, :2] > 0 for part in ("train", "test")
-}
+BARE = {"train_features": np.eye(3), "test_features": np.eye(3)}
+NAMED = BARE | {"train_labels": [0, 1, 0], "test_labels": [0, 1, 0]}
+SETS = BARE | {"train_labels": np.eye(3)[:, :2] > 0, "test_labels": np.eye(3)[:, :2] > 0}
 
 
 def test_parts_have_the_names_of_their_classes_and_labels(file):
@@ -597,41 +443,25 @@ def test_parts_have_the_names_of_their_classes_and_labels(file):
         ({"x": [1]}, r"expected 'features' \(N, D\) and 'labels'.* got x"),
         ({"features": np.eye(3)}, "'labels'.* got features"),
         ({"features": np.eye(3), "labels": [1, 2]}, "one label for each of 3 features, got 2"),
-        ({"features": np.full((3, 1), np.nan), "labels": [1, 2, 1]}, "NaN or infinity in 3 of 3"),
-        ({"features": np.ones(3), "labels": [1, 2, 1]}, r"features \(N, D\)"),
         ({"features": np.eye(3), "labels": [1, 1, 1]}, "at least 2 classes"),
         ({"features": np.eye(3), "labels": [1, 2, 3]}, "retrieval"),
         ({"test_features": np.eye(3)}, "no test_labels"),
-        (
-            {"train_features": np.eye(2), "train_labels": [1, 2], "test_features": np.eye(3), "test_labels": [1, 2, 1]},
-            "one length",
-        ),
+        (dict(NAMED, test_features=np.eye(4)[:3]), "one length"),
         (NAMED | {"train_names": ["a", "b"]}, "expected test_names next to train_names, got none"),
-        (NAMED | {"test_names": ["a", "b"]}, "expected train_names next to test_names, got none"),
         (NAMED | {"train_names": "a", "test_names": ["a", "b"]}, r"expected train_names \(C,\), got \(\)"),
         (NAMED | {"train_names": ["a", "b"], "test_names": ["a"]}, "test_labels as integers from 0 to 0"),
         (SETS | {"test_labels": np.eye(3) > 0}, r"expected test_labels like train_labels, \(3, 2\), got \(3, 3\)"),
         (SETS | {"train_names": ["a", "b"], "test_names": ["b", "a"]}, "2 test_names, the same in all parts"),
     ],
-    ids=range(15),
+    ids=range(12),
 )
 def test_array_files_that_are_not_as_expected_are_refused(file, arrays, words):
     with pytest.raises(ValueError, match=words):
         features_of_file(file(**arrays))
 
 
-def test_a_file_that_is_no_array_file_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="does not exist"):
-        features_of_file(tmp_path / "none.npz")
-    (tmp_path / "cut.npz").write_bytes(b"PK\x03\x04 cut")
-    with pytest.raises(ValueError, match=r"can't be read.*numpy\.savez"):
-        features_of_file(tmp_path / "cut.npz")
-
-
 def test_a_bare_array_lacks_labels_and_an_error_says_how_to_save_them(tmp_path):
     np.save(tmp_path / "mine.npy", np.eye(4))
-    with pytest.raises(
-        ValueError, match=r"got .*mine.npy, which has one array: .*savez\('mine.npz', features=..., labels="
-    ):
+    with pytest.raises(ValueError, match=r"got .*mine.npy, which has one array: .*savez\('mine.npz', features="):
         likewise.evaluate(tmp_path / "mine.npy", runs=tmp_path / "runs")
     assert not (tmp_path / "runs").exists()

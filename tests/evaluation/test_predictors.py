@@ -69,6 +69,11 @@ def kept(run, parts, *results):
     return RunPredictors(run)
 
 
+def macro_f1(predictor, test):
+    decided = (predictor.scores(test.vectors) > predictor.thresholds).numpy()
+    return f1_score(test.sets.numpy(), decided, average="macro", zero_division=0)
+
+
 # --- the linear probe ------------------------------------------------------------------------------------------------
 
 
@@ -100,29 +105,9 @@ def test_the_probe_that_a_run_keeps_is_scikit_learns(digits, run):
 def test_thresholds_of_labels_are_those_of_validation(sets, run):
     found = LinearProbe()(*sets)
     probe = kept(run, sets, found).predictor()
-    scores = probe.scores(sets.test.vectors)
-    decided = (scores > probe.thresholds).numpy()
-    occurring = sets.test.sets.any(dim=0).numpy()
-    macro = f1_score(sets.test.sets.numpy()[:, occurring], decided[:, occurring], average="macro", zero_division=0)
-    assert found["macro-F1"].value == pytest.approx(macro, abs=1e-9)
+    assert found["macro-F1"].value == pytest.approx(macro_f1(probe, sets.test), abs=1e-9)
     validated = probe.scores(sets.validation.vectors)
     assert torch.equal(probe.thresholds, best_thresholds(validated, sets.validation.sets))
-
-
-def test_thresholds_of_real_label_sets_are_those_of_the_scores(real_data, run):
-    file = np.load(real_data / "mulan" / "emotions.npz")
-    cuts = {"train": ("train", slice(300)), "validation": ("train", slice(300, None)), "test": ("test", slice(None))}
-    parts = FeatureParts(
-        *(
-            Features(file[f"x_{of}"][rows].astype(np.float32), file[f"y_{of}"][rows].astype(bool), part=part)
-            for part, (of, rows) in cuts.items()
-        )
-    )
-    found = LinearProbe()(*parts)
-    probe = kept(run, parts, found).predictor()
-    decided = (probe.scores(parts.test.vectors) > probe.thresholds).numpy()
-    macro = f1_score(parts.test.sets.numpy(), decided, average="macro", zero_division=0)
-    assert found["macro-F1"].value == pytest.approx(macro, abs=1e-9)
 
 
 def test_raw_inputs_leave_the_probe_of_the_encoder(digits, run):
@@ -187,9 +172,7 @@ def test_neighbours_of_a_run_predict_as_it_was_evaluated(digits, sets, run):
     assert predictor.scores(digits.test.vectors).argmax(dim=1).tolist() == predictions.long().tolist()
     found = KNN()(*sets)
     predictor = kept(run, sets, found).predictor()
-    decided = (predictor.scores(sets.test.vectors) > predictor.thresholds).numpy()
-    macro = f1_score(sets.test.sets.numpy(), decided, average="macro", zero_division=0)
-    assert found["macro-F1"].value == pytest.approx(macro, abs=1e-9)
+    assert found["macro-F1"].value == pytest.approx(macro_f1(predictor, sets.test), abs=1e-9)
 
 
 def test_neighbours_of_a_run_of_pairs_are_each_input_once_as_it_was_evaluated(digits, run):
@@ -231,35 +214,35 @@ def trained(loss, parts):
     return FeatureParts(*map(module.with_predictions, encoded)), module
 
 
+def keep_own(run, parts, module):
+    """Keep the classifier in a run, as the training does."""
+    options = {"feature_dim": 16, "out_dim": 8, "batch_norm": True}
+    run.describe({"parts": {"head": {"class_path": "likewise.models.ProjectionHead", "init_args": options}}})
+    run.write(run.classifier.name, module.predictor(parts).to_bytes())
+    return kept(run, parts)
+
+
 @pytest.mark.parametrize("loss", [lw.CrossEntropyLoss(), lw.BCLLoss()])
 def test_the_own_classifier_of_classes_predicts_without_its_run(digits, run, loss):
     parts, module = trained(loss, digits)
-    run.describe({"parts": {"head": {"class_path": "likewise.models.ProjectionHead",
-                                     "init_args": {"feature_dim": 16, "out_dim": 8, "batch_norm": True}}}})  # fmt: skip
-    run.write(run.classifier.name, module.predictor(parts).to_bytes())
-    found = OwnClassifier()(*parts)
-    predictor = kept(run, parts, found).predictor()
+    predictor = keep_own(run, parts, module).predictor()
     assert predictor.by == "own classifier"
     scores = predictor.scores(parts.test.vectors)
     expected = (parts.test.predicted.double() / predictor.temperature).softmax(dim=1)
     assert torch.allclose(scores, expected, atol=1e-5)
-    assert float((scores.argmax(dim=1) == parts.test.classes).double().mean()) == found["accuracy"].value
+    right = (scores.argmax(dim=1) == parts.test.classes).double()
+    assert float(right.mean()) == OwnClassifier()(*parts)["accuracy"].value
 
 
 @pytest.mark.parametrize("loss", [lw.BCELoss(), lw.MSCLoss()])
 def test_the_own_classifier_of_label_sets_predicts_without_its_run(sets, run, loss):
     parts, module = trained(loss, sets)
-    run.describe({"parts": {"head": {"class_path": "likewise.models.ProjectionHead",
-                                     "init_args": {"feature_dim": 16, "out_dim": 8, "batch_norm": True}}}})  # fmt: skip
-    run.write(run.classifier.name, module.predictor(parts).to_bytes())
-    predictor = kept(run, parts).predictor("own")
+    predictor = keep_own(run, parts, module).predictor("own")
     assert predictor.probabilities is isinstance(loss, lw.BCELoss)
     scores = predictor.scores(parts.test.vectors)
     expected = parts.test.predicted.sigmoid() if predictor.probabilities else parts.test.predicted
     assert torch.allclose(scores, expected, atol=1e-5)
-    decided = (scores > predictor.thresholds).numpy()
-    macro = f1_score(sets.test.sets.numpy(), decided, average="macro", zero_division=0)
-    assert OwnClassifier()(*parts)["macro-F1"].value == pytest.approx(macro, abs=0.01)
+    assert OwnClassifier()(*parts)["macro-F1"].value == pytest.approx(macro_f1(predictor, parts.test), abs=0.01)
 
 
 def test_a_loss_without_a_classifier_leaves_none(digits):
@@ -305,7 +288,6 @@ def test_what_a_run_cannot_predict_by_is_told(digits, run):
     with pytest.raises(ValueError, match=r"run that has learned classes or labels, got .*keeps no features; give"):
         RunPredictors(run).predictor()
     learned = kept(run, digits)
-    assert learned.predictor().by == "kNN"
     assert repr(learned.predictor()) == "NeighbourPredictor(20 of 600, similarity)"
     with pytest.raises(ValueError, match=r"no probe\.safetensors: likewise evaluate .* makes it"):
         learned.predictor("probe")

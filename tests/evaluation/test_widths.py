@@ -1,5 +1,7 @@
 """The first features alone: each width's scores are those of features that have no others."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -20,9 +22,7 @@ def part(seed, kind="test", counterparts=None):
 def first(features, width):
     """Return features of which only the first are left."""
     beside = None if features.counterparts is None else first(features.counterparts, width)
-    return Features(
-        features.vectors[:, :width].clone(), features.labels, NAMES, part=features.part, counterparts=beside
-    )
+    return replace(features, vectors=features.vectors[:, :width].clone(), counterparts=beside)
 
 
 @pytest.mark.parametrize("of", [None, Retrieval(at=3), KNN(4)], ids=str)

@@ -13,19 +13,14 @@ from likewise.evaluation.intervals import wilson
 
 NAMES = ("red_fox", "oak", "blue whale", "Ash", "elm", "newt", "yak")
 SPOKEN = "red fox oak blue whale ash elm newt yak a photo of the"
-WORDS = {
-    word: torch.randn(6, generator=torch.Generator().manual_seed(number)) for number, word in enumerate(SPOKEN.split())
-}
+DRAWN = torch.randn(13, 6, generator=torch.Generator().manual_seed(0))
+WORDS = dict(zip(SPOKEN.split(), DRAWN, strict=True))
 
 
 def encode(texts):
     """A bag of words, as a second tower might be: words that it does not know are nothing."""
-    return torch.stack(
-        [
-            sum((WORDS.get(word, torch.zeros(6)) for word in text.casefold().split()), torch.zeros(6))
-            for text in texts.strings
-        ]
-    )
+    bags = [[WORDS.get(word, torch.zeros(6)) for word in text.casefold().split()] for text in texts.strings]
+    return torch.stack([sum(bag, torch.zeros(6)) for bag in bags])
 
 
 def part_of(part, count=70, seed=0, texts=("a photo of the Red fox", "the oaks, an OAK", "blue", "whale", "ash")):
@@ -50,9 +45,7 @@ def test_scores_are_those_of_scikit_learn(parts, templates):
     prototypes = []
     for name in NAMES:
         texts = [template.replace("{}", name.replace("_", " ")) for template in templates]
-        prototypes.append(
-            torch.stack([functional.normalize(encode(Texts([text]))[0], dim=0) for text in texts]).mean(0)
-        )
+        prototypes.append(functional.normalize(encode(Texts(texts))).mean(dim=0))
     cosines = functional.normalize(test.vectors) @ functional.normalize(torch.stack(prototypes)).T
     said = cosines.argmax(1)
     right = said == test.classes
@@ -109,11 +102,10 @@ def test_it_is_made_by_name_only_and_refuses_what_it_cannot_do(parts):
     test = parts.test
     bare = replace(test, counterparts=replace(test.counterparts, origin=None))
     vectors = replace(test.counterparts, origin=Origin(Samples(torch.rand(70, 6)).numbered(), encode))
+    unread = [bare, *(replace(test, counterparts=of) for of in (None, vectors))]
     for part, why in (
         (replace(test, labels=None), "it needs one class a sample, and there are no labels"),
-        (replace(test, counterparts=None), "it needs pairs whose second side is texts"),
-        (bare, "it needs pairs whose second side is texts"),
-        (replace(test, counterparts=vectors), "it needs pairs whose second side is texts"),
+        *((of, "it needs pairs whose second side is texts") for of in unread),
         (test[torch.arange(0)], "it needs test samples of 2 classes or more, and there are 0 of 7"),
     ):
         with pytest.raises(ValueError, match=f"ZeroShot does not apply: {why}"):

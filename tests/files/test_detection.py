@@ -34,10 +34,8 @@ TABLES = {
     "several.csv": ("Table", "colour,petal,class\nred,1.5,lily\n", {}),
     "paths.csv": ("Table", "file,text,label\ncat/1.JPG,a cat,cat\n", {}),
     "phones.csv": ("Table", "file,label\n1.heic,cat\n", {}),
-    "vectors.jsonl": ("Table", lines({"v": [1, 2], "label": "a"}), {}),
     "texts.json": ("Table", lines({"text": "a"}), {}),
-    "broken.jsonl": ("Table", "{", {}),
-    "list.ndjson": ("Table", "[1]", {}),
+    "list.ndjson": ("Table", lines([1]), {}),
     "empty.csv": ("Table", "", {}),
     "x.parquet": ("Table", "", {}),
     "x.npz": ("Arrays", "", {}),
@@ -53,39 +51,21 @@ def test_a_file_is_told_by_its_suffix_and_its_columns(name, tmp_path):
 
 
 def test_a_folder_is_told_by_what_is_in_it(tmp_path):
+    """Not by what is hidden, nor by links in a circle."""
     image_in(tmp_path / "photos" / "cat" / "2023")
-    (tmp_path / "photos" / "notes.csv").write_text(TEXTS)
-    for folder, files in {"texts": ("train.csv", "test.csv"), "tables": ("birds-train.csv", "birds-test.csv")}.items():
-        (tmp_path / folder).mkdir()
-        for file in files:
-            (tmp_path / folder / file).write_text(TEXTS)
-    (tmp_path / "saved").mkdir()
-    (tmp_path / "saved" / "state.json").write_text("{}")
-    found = {name: source_for(str(tmp_path / name)) for name in ("photos", "texts", "tables", "saved")}
-    assert {name: kind for name, (kind, _) in found.items()} == {
-        "photos": "Folder",
-        "texts": "Text",
-        "tables": "Table",
-        "saved": "Table",
-    }
-    assert all(options == {"path": str(tmp_path / name)} for name, (_, options) in found.items())
-
-
-def test_a_folder_is_looked_into_as_it_is_read_without_hidden_folders_and_circles_of_links(tmp_path):
     image_in(tmp_path / "texts" / ".thumbnails")
-    (tmp_path / "texts" / "train.csv").write_text(TEXTS)
     (tmp_path / "texts" / "again").symlink_to(tmp_path / "texts")
-    assert source_for(tmp_path / "texts") == ("Text", {"path": str(tmp_path / "texts")})
+    for file in ("photos/notes.csv", "texts/train.csv", "texts/test.csv", "tables/birds-train.csv", "saved/state.json"):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text(TEXTS)
+    for name, kind in {"photos": "Folder", "texts": "Text", "tables": "Table", "saved": "Table"}.items():
+        assert source_for(str(tmp_path / name)) == (kind, {"path": str(tmp_path / name)})
 
 
-@pytest.mark.parametrize("name", ["CIFAR10", "cifar10", "cifar-10", "FashionMNIST", "fashion-mnist", "Digits"])
-def test_a_name_is_told_whatever_its_case_and_hyphens(name):
-    kind, options = source_for(name)
-    assert (kind, options.get("name", "digits").lower()) in {
-        ("Torchvision", "cifar10"),
-        ("Torchvision", "fashionmnist"),
-        ("Digits", "digits"),
-    }
+def test_a_name_is_told_whatever_its_case_and_hyphens():
+    assert source_for("cifar-10") == source_for("CIFAR10") == ("Torchvision", {"name": "CIFAR10"})
+    assert source_for("Fashion-MNIST") == source_for("fashion mnist") == ("Torchvision", {"name": "FashionMNIST"})
+    assert source_for("Digits") == ("Digits", {})
 
 
 def test_a_folder_wins_over_a_name_and_a_name_on_the_hub_has_its_user(tmp_path, monkeypatch):

@@ -39,7 +39,6 @@ def test_every_file_moves_a_bar_and_none_is_drawn_unasked(photos, capfd):
     assert bars.steps == {"listing files": 600, "reading sizes of images": 600, "reading images": 599}
     with pytest.warns(UserWarning, match="left out 1 of 600 images"):
         silent = Folder(str(photos)).load()
-    assert bars.steps["listing files"] == 600
     assert torch.equal(shown.inputs, silent.inputs)
     expected = [number % 256 for number in range(300) if number != 7] + [number % 256 for number in range(300)]
     assert shown.inputs[:, 0, 0, 0].tolist() == expected  # in order, beyond the first chunk

@@ -16,41 +16,34 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 import torch
+from in_use import encoder_run, rows_of, write_rows
 from PIL import Image
 
 from likewise import embed, export, train
-from likewise.data import Arrays, Folder, ImagePreprocessing, Pairs, Table, Text, fingerprint, parts_of
+from likewise.data import Arrays, ImagePreprocessing, Pairs, Table, Text, fingerprint, parts_of
 from likewise.evaluation import features_of_file
 from likewise.inference import Model, load
-from likewise.inference.embedding import samples_for
 from likewise.inference.inputs import of_side, samples_at, stream_samples
 from likewise.inference.shards import EmbeddingShards
 from likewise.models import MLP, BagOfTokens, ConvNet
-from likewise.runs import Run
-from likewise.workflows import Silent, predict
+from likewise.workflows import Silent, predict, search
 
 pytestmark = pytest.mark.slow
 
 BROKEN = b"\xff\xd8\xff no photo"
 
 
-def made(tmp_path, encoder, name, **arguments):
-    run = Run.create(tmp_path, name)
-    spec = {"class_path": f"likewise.models.{name}", "init_args": arguments}
-    rule = {"channels": 3, "height": 12, "width": 16, "resize": "pad"} if name == "ConvNet" else None
-    run.describe({"parts": {"encoder": spec}, "preprocessing": rule})
-    run.save_encoder(encoder)
-    return run.finalize()
-
-
 def of_images(tmp_path):
     torch.manual_seed(0)
-    return made(tmp_path, ConvNet((3, 12, 16), width=4), "ConvNet", input_shape=[3, 12, 16], width=4)
+    rule = {"channels": 3, "height": 12, "width": 16, "resize": "pad"}
+    arguments = {"input_shape": [3, 12, 16], "width": 4}
+    return encoder_run(tmp_path, ConvNet(**arguments), arguments, preprocessing=rule).finalize()
 
 
 def of_vectors(tmp_path, width=3):
     torch.manual_seed(0)
-    return made(tmp_path, MLP((width,), width=8), "MLP", input_shape=[width], width=8)
+    arguments = {"input_shape": [width], "width": 8}
+    return encoder_run(tmp_path, MLP((width,), width=8), arguments).finalize()
 
 
 def photos(folder, count=23, classes=("cat", "dog")):
@@ -96,6 +89,11 @@ def test_photos_of_all_sizes_have_the_features_of_encode(tmp_path, workers):
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "photos", "photos.parquet", "photos.parquet.unreadable.txt", "runs",
     ]  # fmt: skip
+    for broken in folder.rglob("*x.jpg"):
+        broken.unlink()
+    quiet(run, folder, output=tmp_path / "photos.npz", workers=0)
+    assert (tmp_path / "photos.parquet.unreadable.txt").exists()
+    assert not (tmp_path / "photos.npz.unreadable.txt").exists()
     facts = json.loads(table.schema.metadata[b"likewise"])
     assert (facts["run"], facts["width"], facts["normalised"]) == (run.name, 16, False)
     assert facts["preprocessing"] == {"channels": 3, "height": 12, "width": 16, "resize": "pad", "bits": None}
@@ -172,7 +170,7 @@ def test_texts_are_encoded_as_alone(tmp_path):
     words = ["a cat sat", "two dogs ran far away", "a", "cat ran"] * 9
     (tmp_path / "t.csv").write_text("id,text\n" + "".join(f"n{row},{text}\n" for row, text in enumerate(words)))
     encoder.observe(Text(tmp_path / "t.csv", label="none").load().inputs)
-    run = made(tmp_path / "runs", encoder, "BagOfTokens", input_shape=[], width=4, vocabulary=50)
+    run = encoder_run(tmp_path / "runs", encoder, {"input_shape": [], "width": 4, "vocabulary": 50})
     with pytest.warns(UserWarning, match="without labels"):
         table = pq.read_table(quiet(run, tmp_path / "t.csv", output=tmp_path / "t.parquet", shard_size=10))
     assert table["id"].to_pylist() == [f"n{row}" for row in range(36)]
@@ -180,25 +178,19 @@ def test_texts_are_encoded_as_alone(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:left out 2 of 25")
-def test_an_encoder_needs_no_run(tmp_path):
-    folder = photos(tmp_path / "photos")
-    chosen = {"encoder": "ConvNet", "encoder.width": 4}
-    table = pq.read_table(quiet(data=folder, output=tmp_path / "a.parquet", **chosen, **{"data.size": 8}))
-    again = pq.read_table(quiet(data=folder, output=tmp_path / "b.parquet", **chosen, **{"data.size": 8}))
-    assert table["id"].to_pylist() == [str(one.relative_to(folder)) for one in whole(folder)]
-    assert table.equals(again)
+def test_an_encoder_needs_no_run_and_may_begin_with_a_file_of_weights(tmp_path, capsys):
+    folder, chosen = photos(tmp_path / "photos"), {"encoder": "ConvNet", "encoder.width": 4}
     with pytest.raises(ValueError, match=r"of one size, got .* set data\.size"):
         quiet(data=folder, output=tmp_path / "c.parquet", **chosen)
-
-
-@pytest.mark.filterwarnings("ignore:left out 2 of 25")
-def test_an_encoder_without_a_run_begins_with_a_file_of_weights(tmp_path, capsys):
-    folder, chosen = photos(tmp_path / "photos"), {"encoder": "ConvNet", "encoder.width": 4, "data.size": 8}
+    chosen |= {"data.size": 8}
+    first, again = (quiet(data=folder, output=tmp_path / f"{name}.parquet", **chosen) for name in "rs")
+    assert pq.read_table(first).equals(pq.read_table(again))
     encoder = ConvNet((3, 8, 8), width=4)
     encoder.observe(torch.rand(9, 3, 8, 8))
     torch.save({f"backbone.{name}": of for name, of in encoder.state_dict().items()}, tmp_path / "w.pth")
     made = embed(data=folder, output=tmp_path / "a.parquet", weights=tmp_path / "w.pth", **chosen)
     expected = Model(encoder, ImagePreprocessing(3, 8, 8)).encode(whole(folder))
+    assert [row["id"] for row in rows_of(made)] == [str(one.relative_to(folder)) for one in whole(folder)]
     np.testing.assert_allclose(np.stack(pq.read_table(made)["features"].to_numpy()), expected, atol=1e-5)
     assert f"weights: 20 of 20 tensors from {tmp_path / 'w.pth'}" in capsys.readouterr().out
     with pytest.raises(ValueError, match=r"got gone.pth, which does not exist"):
@@ -224,9 +216,7 @@ def test_what_was_finished_before_ctrl_c_is_not_done_again(tmp_path, monkeypatch
     assert not options["output"].exists()
     with pytest.raises(ValueError, match=r"in \S+\.partial what was begun .* another dtype: remove"):
         quiet(run, folder, **options, dtype="float16")
-    monkeypatch.setattr(
-        EmbeddingShards, "write", lambda self, shard, pieces: (written.append(shard), write(self, shard, pieces))
-    )
+    monkeypatch.setattr(EmbeddingShards, "write", lambda *given: (written.append(given[1]), write(*given)))
     resumed = pq.read_table(quiet(run, folder, **options))
     assert [shard.start for shard in written] == list(range(0, 25, 4))
     options["output"] = tmp_path / "q.parquet"
@@ -280,7 +270,6 @@ def test_the_columns_are_those_of_the_run(tmp_path):
     np.testing.assert_allclose(np.load(other)["features"], load(run).encode([[1.0, 2.0], [3.0, 4.0]]), atol=1e-6)
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:without labels")
 @pytest.mark.parametrize("split", [{}, {"split.refit": True}])
 def test_columns_in_another_order_are_the_same_vectors(tmp_path, split):
@@ -301,20 +290,12 @@ def test_columns_in_another_order_are_the_same_vectors(tmp_path, split):
         found = quiet(run, file, output=file.with_suffix(".npz"))
         np.testing.assert_allclose(np.load(found)["features"], expected, atol=1e-5)
         np.testing.assert_allclose(load(run).encode(samples_at(file, load(run))), expected, atol=1e-5)
-        rows = predict(run, file, file.with_suffix(".jsonl"), progress=Silent()).read_text().splitlines()
-        assert [json.loads(row)["class"] for row in rows] == load(run).predict(
-            list(zip(*table.values(), strict=True))
-        ).labels
+        rows = rows_of(predict(run, file, file.with_suffix(".jsonl"), progress=Silent()))
+        assert [row["class"] for row in rows] == load(run).predict(list(zip(*table.values(), strict=True))).labels
     exported = load(export(run, tmp_path / "run.onnx", progress=Silent()))
     np.testing.assert_allclose(exported.encode(samples_at(files[1], exported)), expected, atol=1e-4)
-    for verb in (
-        lambda: quiet(run, files[3], output=tmp_path / "s.npz"),
-        lambda: predict(run, files[3], progress=Silent()),
-    ):
-        with pytest.raises(
-            ValueError, match=r"expected columns of .*short\.csv in data\.inputs, got 'c': choose from d, a, b"
-        ):
-            verb()
+    with pytest.raises(ValueError, match=r"columns of .*short\.csv in data\.inputs, got 'c': choose from d, a, b"):
+        quiet(run, files[3], output=tmp_path / "s.npz")
 
 
 def test_an_output_is_not_among_the_tables_that_are_read(tmp_path):
@@ -324,18 +305,12 @@ def test_an_output_is_not_among_the_tables_that_are_read(tmp_path):
     for output in (data / "out.parquet", data / "deeper" / "out.npz"):
         with pytest.raises(ValueError, match=r"--output outside of the tables that are read, got \S+out\.\S+: name"):
             quiet(run, data, output=output)
+    with pytest.raises(ValueError, match="--output outside of the tables that are read"):
+        search(run, "what", among=data, output=data / "out.jsonl", progress=Silent())
+    with pytest.raises(ValueError, match="--output outside of the tables that are read"):
+        predict(run, data, data / "out.csv", progress=Silent())
     quiet(run, data, output=tmp_path / "out.parquet")
     quiet(run, data / "t.parquet", output=data / "out.parquet")  # beside the file alone
-
-
-def test_each_output_has_its_own_list_of_unreadable_files(tmp_path):
-    run, folder = of_images(tmp_path / "runs"), photos(tmp_path / "photos", 4)
-    quiet(run, folder, output=tmp_path / "p.parquet", workers=0)
-    for file in folder.rglob("*x.jpg"):
-        file.unlink()
-    quiet(run, folder, output=tmp_path / "p.npz", workers=0)
-    assert len((tmp_path / "p.parquet.unreadable.txt").read_text().splitlines()) == 2
-    assert not (tmp_path / "p.npz.unreadable.txt").exists()
 
 
 @pytest.mark.filterwarnings("ignore:without labels")
@@ -352,15 +327,12 @@ def test_an_output_is_replaced_by_force_alone_and_others_leave_nothing(tmp_path)
     for arguments, options, words in (
         ((run, folder), {"output": output}, r"p\.parquet: name another, or --force"),
         ((run, folder), {"output": tmp_path / "p.csv"}, r"expected --output of \.parquet or \.npz, got \S+p\.csv"),
-        ((run, folder), {"output": tmp_path / "gone" / "p.npz"}, r"whose folder \S+gone does not exist"),
         ((None, tmp_path / "v.npy"), {"output": new}, "expected RUN or --encoder, got neither"),
         ((run, folder), {"output": new, "encoder": "ConvNet"}, "expected RUN or --encoder, got both"),
         ((run, folder), {"output": new, "weights": "w.pth"}, "expected no --weights beside a run"),
         ((run, folder), {"output": new, "shard_size": 0}, "--shard_size of at least 1, got 0"),
         ((run, folder), {"output": new, "data.size": 8}, "expected no --data.size beside a run"),
-        ((run, tmp_path / "v.npy"), {"output": new}, "expected images, .* got vectors of 3 numbers"),
         ((vectors, folder), {"output": new}, "expected vectors of 3 numbers, .* got images: give"),
-        ((tmp_path, folder), {"output": new}, "expected the folder of a run"),
         ((run, tmp_path / "broken"), {"output": new}, "images that can be read, got none of 3"),
         ((vectors, tmp_path / "v.npy"), {"output": new, "dtype": "float16"}, "finite features of float16, .* of 0"),
     ):
@@ -371,12 +343,6 @@ def test_an_output_is_replaced_by_force_alone_and_others_leave_nothing(tmp_path)
     assert output.read_text() == "mine"
     quiet(run, folder, output=output, force=True, workers=0)
     assert pq.read_table(output).num_rows == 23
-
-
-def test_the_samples_of_a_model_are_of_its_kind(tmp_path):
-    samples = samples_for(Model(ConvNet((1, 8, 8), width=4)), Folder(str(photos(tmp_path / "photos"))))
-    assert samples.input_shape == (1, 8, 8)
-    assert len(samples) == 25  # broken ones among them: ids don't change by what can't be read
 
 
 @pytest.mark.process
@@ -430,9 +396,8 @@ def split_run(tmp_path, data, split):
     specs = {"data": data, "split": {"class_path": f"likewise.data.{split}", "init_args": {}}}
     parts, _ = parts_of(specs)
     run = of_vectors(tmp_path / "runs")
-    run.describe(
-        run.metadata | {"parts": run.metadata["parts"] | specs, "samples": {"fingerprint": fingerprint(parts)}}
-    )
+    facts = run.metadata
+    run.describe(facts | {"parts": facts["parts"] | specs, "samples": {"fingerprint": fingerprint(parts)}})
     return run, parts
 
 
@@ -459,7 +424,7 @@ def test_a_runs_own_data_keeps_the_runs_parts(tmp_path, split):
 def test_a_side_of_pairs_keeps_the_parts_of_its_pairs(tmp_path):
     for part, count in (("train", 8), ("test", 4)):
         rows = [{"first": f"{part} question {number}", "second": f"{part} answer {number}"} for number in range(count)]
-        (tmp_path / f"{part}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_rows(tmp_path / f"{part}.jsonl", rows)
     samples = Pairs(str(tmp_path), first="first", second="second").load()
     for side in ("first", "second"):
         assert of_side(samples, side).parts.tolist() == [0] * 8 + [2] * 4

@@ -3,6 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
+from in_use import Listener
 from pyarrow import parquet
 
 from likewise import embed
@@ -17,14 +18,11 @@ COUNT, WIDTH = 60, 8
 KINDS = ("npz", "compressed", "npy folder", "pandas", "parquet folder", "three parts", "run", "linked run")
 
 
-class Told(Silent):
-    """Keeps what is told."""
-
-    def __init__(self):
-        self.lines = []
-
-    def result(self, line):
-        self.lines += line.splitlines()
+def told_by(*arguments, **options):
+    """Return the lines that a search tells."""
+    listener = Listener()
+    search(*arguments, progress=listener, **options)
+    return "\n".join(listener.told).splitlines()
 
 
 @pytest.fixture
@@ -69,19 +67,8 @@ def saved(given, kind, folder, monkeypatch):
             parquet.write_table(table.slice(0, 25), place / "a.parquet")
             parquet.write_table(table.slice(25), place / "b.parquet")
     elif kind == "three parts":
-        parts = dict(
-            zip(
-                ("train", "test"),
-                ((features[:40], ids[:40], named[:40]), (features[40:], ids[40:], named[40:])),
-                strict=True,
-            )
-        )
-        arrays = {
-            f"{part}_{name}": of
-            for part, own in parts.items()
-            for name, of in zip(("features", "ids", "labels"), own, strict=True)
-        }
-        np.savez(place, **arrays)
+        whole, cuts = {"features": features, "ids": ids, "labels": named}, {"train": slice(40), "test": slice(40, None)}
+        np.savez(place, **{f"{part}_{name}": of[rows] for part, rows in cuts.items() for name, of in whole.items()})
     else:
         run = Run.create(folder, "evaluation")
         run.describe({"source": "mine.npz"})
@@ -98,24 +85,20 @@ def saved(given, kind, folder, monkeypatch):
 @pytest.mark.parametrize("kind", KINDS)
 def test_features_from_anywhere_are_searched_where_they_are(given, kind, tmp_path, monkeypatch):
     features, ids, named = given
-    place, told = saved(given, kind, tmp_path, monkeypatch), Told()
-    search(place, duplicates=0.99999, progress=told)
-    assert [line.split() for line in told.lines[1:]] == [["1", one, "1.0000", "elm"] for one in ("v1", "v7")]
-    told = Told()
-    search(place, mistakes=True, progress=told)
-    assert [line.split()[:2] for line in told.lines[1:]] == [["v20", "ash"]]
-    told = Told()
-    search(place, ["v5"], k=3, progress=told)
+    place = saved(given, kind, tmp_path, monkeypatch)
+    lines = told_by(place, duplicates=0.99999)
+    assert [line.split() for line in lines[1:]] == [["1", one, "1.0000", "elm"] for one in ("v1", "v7")]
+    assert [line.split()[:2] for line in told_by(place, mistakes=True)[1:]] == [["v20", "ash"]]
     units = features / np.linalg.norm(features, axis=1, keepdims=True)
     nearest = np.argsort(-(units @ units[5]))[:3]
-    assert [line.split()[2] for line in told.lines[1:]] == [ids[row] for row in nearest]
+    assert [line.split()[2] for line in told_by(place, ["v5"], k=3)[1:]] == [ids[row] for row in nearest]
     found = load(place).search(features[5:6], place, k=3)
     assert found.ids == [[ids[row] for row in nearest]]
     opened = open_features(place if not (place / "run.json").is_file() else place / "embeddings.npz")
     assert [opened.label(row) for row in range(COUNT)] == named.tolist()
 
 
-def test_a_table_that_pandas_wrote_is_evaluated(given, tmp_path, monkeypatch):
+def test_a_table_that_pandas_wrote_is_evaluated_if_its_features_have_one_length(given, tmp_path, monkeypatch):
     place = saved(given, "pandas", tmp_path, monkeypatch)
     assert sum(map(len, features_of_file(place))) == COUNT
     parquet.write_table(pa.table({"id": ["a", "b"], "features": [[1.0, 2.0], [1.0]]}), tmp_path / "ragged.parquet")
@@ -129,10 +112,10 @@ def test_features_of_pairs_are_searched_across_their_sides(tmp_path):
     ids, others = [f"photo{number}" for number in range(12)], [f"caption{number}" for number in range(12)]
     np.savez(tmp_path / "pairs.npz", features=first, counterpart_features=second, ids=ids, counterpart_ids=others)
     for side, names, asked, among in (("first", others, first, second), ("second", ids, second, first)):
-        told = Told()
-        search(tmp_path / "pairs.npz", [(ids if side == "first" else others)[3]], side=side, k=1, progress=told)
+        query = (ids if side == "first" else others)[3]
         cosines = among @ asked[3] / np.linalg.norm(among, axis=1)
-        assert told.lines[1].split()[2] == names[int(cosines.argmax())]
+        lines = told_by(tmp_path / "pairs.npz", [query], side=side, k=1)
+        assert lines[1].split()[2] == names[int(cosines.argmax())]
 
 
 def test_what_features_alone_do_not_tell_is_asked_for_in_a_line(given, tmp_path, monkeypatch):
@@ -171,13 +154,10 @@ def test_features_of_two_encoders_are_not_compared(tmp_path):
 
 def test_a_set_that_is_searched_in_itself_is_told_of_and_left_out(given, tmp_path, monkeypatch):
     place = str(saved(given, "npz", tmp_path, monkeypatch))
-    told, apart, within = Told(), Told(), Told()
     with pytest.warns(UserWarning, match="60 of 60 queries are rows of the gallery"):
-        search(place, [place], k=1, progress=told)
-    assert all(line.split()[0] == line.split()[2] for line in told.lines[1:8])
-    search(place, [place], k=2, gallery_includes_queries=True, progress=apart)
-    search(place, k=2, progress=within)
-    assert apart.lines == within.lines
+        lines = told_by(place, [place], k=1)
+    assert all(line.split()[0] == line.split()[2] for line in lines[1:8])
+    assert told_by(place, [place], k=2, gallery_includes_queries=True) == told_by(place, k=2)
     features = given[0]
     found = load(place).search(features[:5], features, k=1, gallery_includes_queries=True)
     assert (found.indices[:, 0] != np.arange(5)).all()

@@ -1,19 +1,17 @@
 """A trained model in use: the same photo gives the same features by every way in, and bad input is told in a line."""
 
-import json
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from in_use import encoder_run
 from PIL import Image
 
 from likewise.data import Folder, ImagePreprocessing, Table, Text
 from likewise.inference import Model, load
 from likewise.inference.inputs import samples_at
 from likewise.models import MLP, BagOfTokens, ConvNet
-from likewise.runs import Run
 
 
 def pictures(folder):
@@ -96,25 +94,16 @@ def test_images_of_floating_point_are_sized_as_bytes_are():
     assert torch.equal(grey.of_tensor(images)[1], grey(Image.fromarray(images[1].movedim(0, -1).numpy())))
 
 
-def made(tmp_path, encoder, spec, **facts):
-    run = Run.create(tmp_path, "made")
-    run.describe({"parts": {"encoder": spec}, **facts})
-    run.save_encoder(encoder)
-    return run
-
-
 def test_a_run_is_loaded_with_its_preprocessing_and_one_of_before_without(tmp_path):
-    encoder = ConvNet((1, 8, 8), width=4)
-    spec = {"class_path": "likewise.models.ConvNet", "init_args": {"input_shape": [1, 8, 8], "width": 4}}
+    encoder, arguments = ConvNet((1, 8, 8), width=4), {"input_shape": [1, 8, 8], "width": 4}
     rule = {"channels": 1, "height": 8, "width": 8, "resize": "pad"}
-    run = made(tmp_path, encoder, spec, preprocessing=rule)
+    run = encoder_run(tmp_path, encoder, arguments, preprocessing=rule)
     photo = Image.fromarray(np.random.default_rng(0).integers(0, 256, (20, 40), dtype=np.uint8))
     model = load(run.folder)
     assert model.preprocessing == ImagePreprocessing(**rule)
-    before = load(made(tmp_path, encoder, spec))
+    before = load(encoder_run(tmp_path, encoder, arguments))
     assert before.preprocessing == ImagePreprocessing(1, 8, 8, "crop")
     assert not np.allclose(model.encode(photo), before.encode(photo))
-    assert json.loads((run.folder / "run.json").read_text())["preprocessing"] == rule
 
 
 def test_texts_and_vectors_are_encoded(tmp_path):
@@ -134,11 +123,8 @@ def test_texts_and_vectors_are_encoded(tmp_path):
 
 
 def test_what_cannot_be_encoded_is_told_in_a_line(tmp_path):
-    images, texts, vectors = (
-        Model(ConvNet((3, 8, 8), width=4)),
-        Model(BagOfTokens((), width=4)),
-        Model(MLP((3,), width=4)),
-    )
+    encoders = ConvNet((3, 8, 8), width=4), BagOfTokens((), width=4), MLP((3,), width=4)
+    images, texts, vectors = map(Model, encoders)
     (tmp_path / "broken.jpg").write_bytes(b"\xff\xd8\xffnot a photo")
     Image.new("RGB", (8, 8)).save(tmp_path / "good.png")
     for model, given, words in (
@@ -148,21 +134,12 @@ def test_what_cannot_be_encoded_is_told_in_a_line(tmp_path):
         (images, [], "at least one input, got none"),
         (images, [3], "expected images as paths, arrays or Pillow's, got int"),
         (images, np.zeros((2, 5, 8, 8), dtype=np.uint8), "expected images of 1 or 3 channels"),
-        (texts, [tmp_path], "expected texts as strings, got Posix"),
         (texts, np.zeros((2, 3)), "expected texts as strings, got an array"),
         (vectors, np.zeros((2, 4)), r"expected vectors \(N, 3\), numbers, as this run was trained on, got \(2, 4\)"),
         (vectors, ["a"], r"expected vectors \(N, 3\)"),
     ):
         with pytest.raises(ValueError, match=words):
             model.encode(given)
-
-
-def test_each_array_in_a_list_is_one_image():
-    model = Model(ConvNet((3, 8, 8), width=4))
-    images = torch.rand(2, 3, 10, 12)
-    np.testing.assert_allclose(model.encode(list(images)), model.encode(images), atol=1e-6)
-    with pytest.raises(ValueError, match="one image in each place"):
-        model.encode([images, images])
 
 
 def test_one_array_of_the_models_channels_is_one_image():
@@ -172,6 +149,8 @@ def test_one_array_of_the_models_channels_is_one_image():
     for one in (images, torch.from_numpy(images), torch.from_numpy(images) / 255):
         np.testing.assert_allclose(colours.encode(one), expected, atol=1e-5)
     np.testing.assert_allclose(colours.encode([images, images])[1:], expected, atol=1e-5)
+    with pytest.raises(ValueError, match="one image in each place"):
+        colours.encode([images[None].repeat(2, 0)] * 2)
     np.testing.assert_allclose(grey.encode(images), grey.encode([Image.fromarray(one) for one in images]), atol=1e-5)
     np.testing.assert_allclose(grey.encode(images[:1]), grey.encode(Image.fromarray(images[0])), atol=1e-5)
     in_grey = Image.fromarray(np.moveaxis(images, 0, -1)).convert("L")
@@ -180,16 +159,15 @@ def test_one_array_of_the_models_channels_is_one_image():
 
 def test_a_table_without_the_labels_of_the_run_is_read_without(tmp_path):
     """Also where the labels of the run were several columns."""
-    run = Run.create(tmp_path, "mine")
+    run = encoder_run(tmp_path, MLP((2,), width=8), {"input_shape": [2], "width": 8})
+    encoder = run.metadata["parts"]["encoder"]
     data = {"class_path": "likewise.data.Table", "init_args": {"path": "old.csv", "label": ["sky", "sea"]}}
-    spec = {"class_path": "likewise.models.MLP", "init_args": {"input_shape": [2], "width": 8}}
-    run.describe({"parts": {"encoder": spec, "data": data}})
-    run.save_encoder(MLP((2,), width=8))
+    run.describe({"parts": {"encoder": encoder, "data": data}})
     (tmp_path / "new.csv").write_text("a,b\n1,2\n3,4\n")
     samples = samples_at(tmp_path / "new.csv", load(run))
     assert (len(samples), samples.labels) == (2, None)
     data["init_args"]["label"] = "none"
-    run.describe({"parts": {"encoder": spec, "data": data}})
+    run.describe({"parts": {"encoder": encoder, "data": data}})
     (tmp_path / "few.csv").write_text("a,b,label\n1,2,x\n3,4,y\n")
     assert samples_at(tmp_path / "few.csv", load(run)).labels is None
     assert samples_at(tmp_path / "few.csv", load(run), labelled=True).names == ("x", "y")

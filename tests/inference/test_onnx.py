@@ -6,13 +6,13 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from in_use import encoder_run
 from test_model import pictures
 
 import likewise as lw
 from likewise.data import ImagePreprocessing, read_image
 from likewise.inference import Model
 from likewise.models import MLP, ConvNet, FromRun, to_onnx
-from likewise.runs import Run
 from likewise.workflows import Silent
 
 pytestmark = pytest.mark.slow  # the exporter takes seconds
@@ -42,12 +42,8 @@ def photographed(tmp_path_factory):
     encoder = ConvNet((3, 24, 32), width=4)
     rule = ImagePreprocessing(3, 24, 32)
     encoder.observe(Model(encoder, rule).rows(files))
-    run = Run.create(root, "photos").finalize()
-    spec = {"class_path": "likewise.models.ConvNet", "init_args": {"input_shape": [3, 24, 32], "width": 4}}
-    labels = {"kind": "classes", "names": ["cat", "dög"]}
-    facts = {"parts": {"encoder": spec}, "labels": labels, "preprocessing": vars(rule)}
-    run.describe(facts)
-    run.save_encoder(encoder)
+    facts = {"labels": {"kind": "classes", "names": ["cat", "dög"]}, "preprocessing": vars(rule)}
+    run = encoder_run(root, encoder, {"input_shape": [3, 24, 32], "width": 4}, **facts).finalize()
     return run, lw.export(run, format="onnx", progress=Silent()), files
 
 
@@ -76,7 +72,6 @@ def test_a_photo_has_the_features_of_the_run(photographed, resize):
     assert exported.preprocessing == rule
     expected = Model(run.encoder(), rule).encode(files)
     assert expected.std(axis=0).max() > 0.01
-    np.testing.assert_allclose(exported.encode(files), expected, atol=1e-5)
     np.testing.assert_allclose(exported.encode(files, batch_size=3), expected, atol=1e-5)
     pixels = torch.stack([read_image(file, rule) for file in files])
     np.testing.assert_allclose(exported.encode(pixels / 255), expected, atol=1e-5)
@@ -120,7 +115,5 @@ def test_what_cannot_be_loaded_is_told_in_a_line(photographed, tmp_path, monkeyp
     with pytest.warns(UserWarning, match=r"the CPU computes \S+: this onnxruntime has no mps, onnxruntime-gpu may"):
         lw.load(path, device="mps")
     monkeypatch.setattr("likewise.models.onnx.find_spec", lambda _: None)
-    with pytest.raises(
-        ModuleNotFoundError, match=r"onnxruntime, which is not installed: pip install 'likewise\[onnx\]'"
-    ):
+    with pytest.raises(ModuleNotFoundError, match=r"onnxruntime, .*: pip install 'likewise\[onnx\]'"):
         lw.load(path)

@@ -20,25 +20,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # of libr
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory):
+def models(save_bert, tmp_path_factory):
     """Return two SentenceTransformers with random weights."""
-    sentence_transformers = pytest.importorskip("sentence_transformers", reason="not installed")
-    from tokenizers import Tokenizer  # noqa: PLC0415 - where it is needed
-    from tokenizers.models import WordLevel  # noqa: PLC0415
-    from tokenizers.pre_tokenizers import WhitespaceSplit  # noqa: PLC0415
-    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast  # noqa: PLC0415
+    from sentence_transformers import SentenceTransformer  # noqa: PLC0415 - where it is installed
 
-    words = Tokenizer(WordLevel({"[PAD]": 0, **{str(n): n for n in range(1, 60)}}, unk_token="[PAD]"))  # noqa: S106 - no secret
-    words.pre_tokenizer = WhitespaceSplit()
-    made = []
-    for seed in range(2):
+    folders = [tmp_path_factory.mktemp("model") for _ in range(2)]
+    for seed, folder in enumerate(folders):
         torch.manual_seed(seed)
-        folder = tmp_path_factory.mktemp("model")
-        PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[PAD]").save_pretrained(folder)  # noqa: S106
-        size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "initializer_range": 0.3}
-        BertModel(BertConfig(vocab_size=60, **size)).save_pretrained(folder)
-        made.append(sentence_transformers.SentenceTransformer(str(folder), device="cpu").eval())
-    return made
+        save_bert(folder, hidden_size=32)
+    return [SentenceTransformer(str(folder), device="cpu").eval() for folder in folders]
 
 
 def columns(model, count):
@@ -150,14 +140,11 @@ def test_columns_are_the_arguments_of_the_loss():
 @pytest.mark.parametrize(
     ("loss", "count", "labels", "options", "told"),
     [
-        (lw.InfoNCELoss(), 1, None, {}, "expected what InfoNCELoss takes, queries, keys, .* got 1 column of texts:"),
+        (lw.InfoNCELoss(), 1, None, {}, r"what InfoNCELoss takes, queries, keys, .* got 1 column\(s\) of texts:"),
         (lw.TripletLoss(), 4, None, {}, "expected what TripletLoss takes, anchors, positives, negatives, got 4"),
-        (lw.NPairsLoss(), 3, None, {}, "expected what NPairsLoss takes"),
         (lw.ProxyNCALoss(), 1, torch.arange(6), {}, "wrap the loss in a module of your own .* such as prototypes"),
         (lw.InfoNCELoss(), 2, torch.arange(6), {}, "expected no column of labels, as InfoNCELoss takes none"),
-        (lw.Matryoshka(lw.InfoNCELoss(), (4, 5)), 2, None, {}, "features of queries, keys, at least the 5 .* got 4"),
         (lw.InfoNCELoss(), 2, None, {"chunk_size": "8"}, "chunk_size of at least 1, got '8'"),
-        (lw.InfoNCELoss, 2, None, {}, r"a loss that is made, such as InfoNCELoss\(\), got InfoNCELoss as loss"),
         (Swapped(), 2, None, {}, "expected a model, and then a loss .* got Swapped as loss"),
         (lw.InfoNCELoss(), 2, None, {"ids_in_labels": True}, "a column label, got InfoNCELoss and no column: leave"),
         (lw.SupConLoss(), 1, torch.arange(6), {"ids_in_labels": True}, "InfoNCELoss .* got SupConLoss and a column"),

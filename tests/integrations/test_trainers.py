@@ -20,22 +20,12 @@ def free_port():
 
 
 @pytest.fixture(scope="module")
-def steps(tmp_path_factory):
+def steps(save_bert, tmp_path_factory):
     """Return what each process met, on one and on two."""
-    for module in ("sentence_transformers", "datasets", "accelerate"):
+    for module in ("datasets", "accelerate"):
         pytest.importorskip(module, reason="not installed")
-    from tokenizers import Tokenizer  # noqa: PLC0415 - where it is needed
-    from tokenizers.models import WordLevel  # noqa: PLC0415
-    from tokenizers.pre_tokenizers import WhitespaceSplit  # noqa: PLC0415
-    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast  # noqa: PLC0415
-
     folder = tmp_path_factory.mktemp("trainers")
-    words = Tokenizer(WordLevel({"[PAD]": 0, **{str(n): n for n in range(1, 60)}}, unk_token="[PAD]"))  # noqa: S106
-    words.pre_tokenizer = WhitespaceSplit()
-    PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[PAD]").save_pretrained(folder / "model")  # noqa: S106
-    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "initializer_range": 0.3}
-    still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    BertModel(BertConfig(vocab_size=60, **size, **still)).save_pretrained(folder / "model")
+    save_bert(folder / "model", hidden_size=16, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     found = {}
     for world in (1, 2):
         here, port = folder / str(world), free_port()

@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 import likewise as lw
-from likewise.losses import ContrastiveLoss, Loss
 
 DOUBLE = torch.float64
 MAKERS = {
@@ -135,16 +134,6 @@ def test_many_bfloat16_rows_are_summed_in_float32():
     torch.testing.assert_close(lw.BCELoss()(logits, nn.functional.one_hot(labels, 4)), torch.tensor(math.log(2)))
 
 
-def test_without_powers_and_clip_asl_is_bce():
-    """The sum over labels, where BCE has the mean; with equal powers it is the focal loss."""
-    logits, labels = draw(12, 5), rare_labels(12, 5)
-    plain = lw.AsymmetricLoss(gamma_negative=0, gamma_positive=0, clip=0)
-    torch.testing.assert_close(plain(logits, labels), 5 * lw.BCELoss()(logits, labels))
-    p = torch.where(labels, logits.sigmoid(), 1 - logits.sigmoid())
-    focal = -((1 - p) ** 2 * p.log()).sum() / 12
-    torch.testing.assert_close(MAKERS["focal"]()(logits, labels), focal)
-
-
 @pytest.mark.parametrize("gamma", [0, 0.5, 1, 4])
 def test_asl_ignores_easy_negatives(gamma):
     """At p ≤ m a negative has neither loss nor gradient, however far below; just above m it has both."""
@@ -209,90 +198,3 @@ def test_an_empty_batch_has_loss_zero(name):
     value.backward()
     assert value == 0
     assert all(number == 0 for number in loss.last.values())
-
-
-def test_they_are_losses_but_not_contrastive():
-    """They share the base class, name their label kinds, and show their parameters."""
-    for kind, labels in (
-        (lw.CrossEntropyLoss, "classes"),
-        (lw.BCELoss, "label sets"),
-        (lw.AsymmetricLoss, "label sets"),
-    ):
-        assert issubclass(kind, Loss)
-        assert not issubclass(kind, ContrastiveLoss)
-        assert kind.label_kinds == {labels}
-        assert kind.recommended_inputs == ()
-        assert list(kind().state_dict()) == []
-    assert repr(lw.CrossEntropyLoss(label_smoothing=0.1)) == "CrossEntropyLoss(label_smoothing=0.1)"
-    assert repr(lw.BCELoss(positive_weight=2)) == "BCELoss(positive_weight=2.0)"
-    assert repr(lw.AsymmetricLoss()) == "AsymmetricLoss(gamma_negative=4.0, gamma_positive=0.0, clip=0.05)"
-
-
-@every_loss
-def test_half_precision_of_autocast_is_widened(name):
-    """A classifier under autocast returns bfloat16; the loss is that of the same numbers in float32."""
-    classifier, features, labels = nn.Linear(6, 4), draw(8, 6).float(), labels_for(name, 8, 4)
-    with torch.autocast("cpu", torch.bfloat16):
-        logits = classifier(features)
-        loss = MAKERS[name]()(logits, labels)
-    assert logits.dtype == torch.bfloat16
-    assert loss.dtype == torch.float32
-    assert torch.equal(loss, MAKERS[name]()(logits.float(), labels))
-
-
-LOGITS, CLASSES, SETS = torch.zeros(4, 3), torch.arange(4) % 3, torch.eye(4, 3)
-NAN = torch.full((4, 3), torch.nan)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: lw.CrossEntropyLoss(label_smoothing=1.5), "label_smoothing to be a number within 0 … 1, got 1.5"),
-        (lambda: lw.BCELoss(positive_weight=0), "positive_weight to be a positive number .* got 0"),
-        (lambda: lw.AsymmetricLoss(gamma_negative=-1), "gamma_negative to be a number within 0 … .*got -1"),
-        (lambda: lw.AsymmetricLoss(gamma_positive=math.nan), "gamma_positive to be a number within 0 … .*got nan"),
-        (lambda: lw.AsymmetricLoss(clip=1), "clip to be a number within 0 … 0.99, got 1"),
-        (lambda: lw.CrossEntropyLoss()(LOGITS.tolist(), CLASSES), "class_logits to be a tensor, got list"),
-        (
-            lambda: lw.CrossEntropyLoss()(LOGITS.long(), CLASSES),
-            "class_logits to have a floating dtype.*got torch.int64",
-        ),
-        (
-            lambda: lw.CrossEntropyLoss()(LOGITS[0], CLASSES),
-            r"class_logits to have a logit for each class.*shape \(3,\)",
-        ),
-        (lambda: lw.CrossEntropyLoss()(LOGITS[:, :0], CLASSES), r"class_logits to have a logit.*shape \(4, 0\)"),
-        (lambda: lw.CrossEntropyLoss()(NAN, CLASSES), "class_logits to be finite.*in 4 of 4 rows"),
-        (lambda: lw.CrossEntropyLoss()(LOGITS / 0, CLASSES), "class_logits to be finite"),
-        (lambda: lw.CrossEntropyLoss()(LOGITS[:, :1], CLASSES), "class_logits to have at least two classes, got one"),
-        (lambda: lw.CrossEntropyLoss()(LOGITS, CLASSES + 1), "labels to be within the 3 classes, 0 … 2, got 1 … 3"),
-        (lambda: lw.CrossEntropyLoss()(LOGITS, CLASSES - 1), "labels to be within the 3 classes.*got -1 … 1"),
-        (lambda: lw.CrossEntropyLoss()(LOGITS, CLASSES * 0 - 100), "labels to be within the 3 classes.*got -100"),
-        (lambda: lw.CrossEntropyLoss()(LOGITS, CLASSES.float()), "labels to be integer classes"),
-        (lambda: lw.CrossEntropyLoss()(LOGITS, SETS), r"labels to be classes.*got shape \(4, 3\)"),
-        (lambda: lw.CrossEntropyLoss()(LOGITS, CLASSES[:3]), "labels to have one entry for each of 4 samples, got 3"),
-        (
-            lambda: lw.CrossEntropyLoss()(torch.zeros(4, 2, 3), CLASSES.repeat(2)),
-            "one entry for each of 4 samples, got 8",
-        ),
-        (lambda: lw.BCELoss()(LOGITS, CLASSES), r"labels to be multi-hot label sets.*got shape \(4,\)"),
-        (lambda: lw.BCELoss()(LOGITS, SETS[:, :2]), "labels to be sets over the same 3 labels, got 2"),
-        (lambda: lw.BCELoss()(LOGITS, SETS * 0.5), "labels given as label sets to be zeros and ones, got other values"),
-        (lambda: lw.BCELoss()(NAN, SETS), "class_logits to be finite"),
-        (lambda: lw.AsymmetricLoss()(LOGITS, SETS - 1), "labels given as label sets to be zeros and ones"),
-        (lambda: lw.AsymmetricLoss()(LOGITS, SETS[:3]), "labels to have one entry for each of 4 samples, got 3"),
-        (lambda: lw.AsymmetricLoss()(torch.zeros(4, 2, 2, 3), SETS), r"a logit for each label.*\(4, 2, 2, 3\)"),
-    ],
-)
-def test_bad_input_is_refused_with_a_remedy(call, message):
-    """The error says in one line what was expected and what was given."""
-    with pytest.raises(ValueError, match=message) as error:
-        call()
-    assert "\n" not in str(error.value)
-
-
-def test_they_have_no_contrastive_options():
-    with pytest.raises(TypeError, match="temperature"):
-        lw.CrossEntropyLoss(temperature=0.1)
-    with pytest.raises(TypeError, match="reduction"):
-        lw.BCELoss(reduction="sum")

@@ -11,6 +11,7 @@ import torch
 import likewise as lw
 from likewise.losses import ContrastiveLoss, Loss
 from likewise.losses.dcl import DCLLoss
+from likewise.operator import tiled, tiles
 from loss_table import FEATURES, LOSSES, draw, evaluate
 
 DOUBLE = torch.float64
@@ -56,7 +57,6 @@ def test_recommended_inputs():
         assert {"queue", "queue_labels"} <= set(inspect.signature(PUBLIC[name].forward).parameters)
 
 
-WITHOUT_LABELS = "NTXent", "DCL", "HardNegative", "InfoNCE", "Clip", "SigLIP", "NPairs", "Triplet", "BYOL"
 LABELS_OF = {"labels", "cell_labels", "query_labels"}
 
 
@@ -87,10 +87,9 @@ def test_label_kinds_are_those_that_are_taken(name):
 
 def test_losses_without_labels_name_no_kind():
     """Only losses without labels have an empty label_kinds."""
-    named = {name: kind.label_kinds for name, kind in PUBLIC.items()}
-    without = {name for name, kinds in named.items() if not kinds}
-    assert without == {f"{of}Loss" for of in WITHOUT_LABELS}
-    assert named["SupConLoss"] == {"classes", "label sets"}
+    without = {name.removesuffix("Loss") for name, kind in PUBLIC.items() if not kind.label_kinds}
+    assert without == {"NTXent", "DCL", "HardNegative", "InfoNCE", "Clip", "SigLIP", "NPairs", "Triplet", "BYOL"}
+    assert lw.SupConLoss.label_kinds == {"classes", "label sets"}
 
 
 @every_loss
@@ -137,8 +136,10 @@ def test_a_temperature_may_have_shape_1(name, backend):
 
 
 @every_loss
-def test_tiled_is_dense(name):
-    """Loss, rows and gradients agree in float64, at several temperatures down to 0.003."""
+def test_tiled_is_dense(name, monkeypatch):
+    """Loss, rows and gradients agree in float64 in several tiles, at several temperatures down to 0.003."""
+    for module in (tiles, tiled):
+        monkeypatch.setattr(module, "TILE", 32)
     row = LOSSES[name]
     batch = row.batch(40, draw(2))
     for temperature, reduction in ((0.003, "mean"), (0.003, "none"), (0.02, "sum"), (0.1, "mean"), (1.0, "none")):
@@ -203,15 +204,19 @@ def test_reductions(name, backend):
 
 @every_backend
 @every_loss
-def test_an_empty_batch_is_zero_with_zero_gradient(name, backend):
+@pytest.mark.parametrize("samples", [0, 1])
+def test_a_batch_of_no_sample_or_one_is_finite(name, samples, backend):
     """No sample at all: loss 0, connected to the graph, gradient 0."""
     row = LOSSES[name]
-    batch = row.batch(0, draw(6))
+    batch = row.batch(samples, draw(6))
     parts = leaves(name, batch)
     loss = evaluate(row.make(backend=backend), batch)
     loss.backward()
-    assert loss == 0
-    assert all(part.grad is not None and not part.grad.any() for part in parts)
+    assert torch.isfinite(loss)
+    assert all(part.grad is not None and torch.isfinite(part.grad).all() for part in parts)
+    if samples == 0:
+        assert loss == 0
+        assert not any(part.grad.any() for part in parts)
 
 
 @every_backend
@@ -235,13 +240,14 @@ def test_the_length_of_embeddings_does_not_matter(name, backend):
     row = LOSSES[name]
     batch = cast(row.batch(7, draw(8)), torch.float32)
     expected = evaluate(row.make(backend=backend), batch)
-    logits = {k: v for k, v in batch.items() if k == "class_logits"}
-    scaled = {k: v * 1e12 if v.is_floating_point() else v for k, v in batch.items()} | logits
-    changed = evaluate(row.make(backend=backend), scaled)
-    if row.normalizes:
-        torch.testing.assert_close(changed, expected)
-    else:
-        assert not torch.allclose(changed, expected)
+    others = {k: v for k, v in batch.items() if k.startswith(("class_logits", "guide"))}
+    for scale in (1e-30, 1e30) if row.normalizes else (1e12,):
+        scaled = {k: v * scale if v.is_floating_point() else v for k, v in batch.items()} | others
+        changed = evaluate(row.make(backend=backend), scaled)
+        if row.normalizes:
+            torch.testing.assert_close(changed, expected)
+        else:
+            assert not torch.allclose(changed, expected)
 
 
 @every_loss

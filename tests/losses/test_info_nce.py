@@ -45,6 +45,9 @@ def rows_of(queries, keys, negatives=None, queue=(), ids=None, negative_ids=None
 
 
 GIVEN = {
+    "keys": {},
+    "a queue": {"queue": draw(5, D)},
+    "a queue of one": {"queue": draw(1, D)},
     "a negative": {"negatives": draw(B, D, seed=2)},
     "three negatives": {"negatives": draw(B, 3, D)},
     "ids": {"ids": IDS},
@@ -76,7 +79,7 @@ def test_a_query_finds_its_key_among_all_candidates(case, backend):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("case", [case for case in GIVEN if "queue" not in (GIVEN[case])])
+@pytest.mark.parametrize("case", [case for case in GIVEN if "queue" not in GIVEN[case]])
 def test_the_symmetric_form_finds_the_query_too(case, backend):
     """The mean of both directions; the queries have no hard negatives."""
     queries, keys, given = draw(B, D), draw(B, D, seed=1), GIVEN[case]
@@ -107,30 +110,14 @@ def joint_rows(queries, keys, negatives=None, ids=None, negative_ids=None, tau=0
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("case", [None, *(case for case in GIVEN if "queue" not in (GIVEN[case]))])
+@pytest.mark.parametrize("case", [case for case in GIVEN if "queue" not in GIVEN[case]])
 def test_the_joint_form_has_four_directions_in_one_softmax(case, backend):
     """The key is no candidate of itself, nor are the negatives of its own query."""
-    queries, keys, given = draw(B, D), draw(B, D, seed=1), GIVEN.get(case, {})
+    queries, keys, given = draw(B, D), draw(B, D, seed=1), GIVEN[case]
     inputs = [queries, keys, *(of for of in given.values() if of.requires_grad)]
     loss = lw.InfoNCELoss(temperature=0.2, symmetric="joint", backend=backend)
     assert_same(loss(queries, keys, **given), joint_rows(queries, keys, **given).mean(), inputs)
     assert loss.last["active_anchors"] == B
-
-
-def test_duplicates_without_ids_are_pushed_and_with_ids_are_not():
-    """Two queries of one document: only ids tell that each other's key is no negative."""
-    q = torch.eye(2)
-    loss = lw.InfoNCELoss(temperature=0.1)
-    assert loss(q, q[:1].expand(2, 2)) > 0.6
-    assert loss(q, q[:1].expand(2, 2), ids=torch.tensor([5, 5])) == 0
-
-
-def test_a_negative_with_an_id_that_no_query_has_pushes_everyone():
-    queries, keys, negatives = draw(B, D), draw(B, D, seed=1), draw(B, 2, D)
-    loss = lw.InfoNCELoss()
-    ids = torch.arange(B)
-    masked = loss(queries, keys, negatives=negatives, ids=ids, negative_ids=100 + torch.arange(2 * B).view(B, 2))
-    assert torch.equal(masked, loss(queries, keys, negatives=negatives))
 
 
 FORMS = {
@@ -170,15 +157,6 @@ def test_clip_is_open_clips(as_dict):
     assert_same(mine, expected, (images, texts, logarithm))
 
 
-def test_siglip_is_open_clips():
-    """Value and gradients, also of scale and bias."""
-    theirs = pytest.importorskip("open_clip.loss", reason="not installed").SigLipLoss()
-    images, texts = (normalize(draw(32, 16, seed=k), dim=1).detach().requires_grad_() for k in range(2))
-    scale, bias = (torch.tensor(value, dtype=DOUBLE, requires_grad=True) for value in (10.0, -10.0))
-    mine = lw.SigLIPLoss(temperature=1 / scale, bias=bias, normalize=False)(images, texts)
-    assert_same(mine, theirs(images, texts, scale, bias), (images, texts, scale, bias))
-
-
 @pytest.mark.parametrize("dtype", [DOUBLE, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(), (1,)])
 def test_clip_is_the_symmetric_form_with_a_scale(shape, dtype):
@@ -194,29 +172,14 @@ def test_clip_is_the_symmetric_form_with_a_scale(shape, dtype):
 
 Q = torch.eye(4, 3)
 BAD = {
-    "width": (
-        {"negatives": torch.ones(4, 2)},
-        r"one or more of each query, \(4, 3\) or \(4, K, 3\).*got shape \(4, 2\)",
-    ),
-    "count": ({"negatives": torch.ones(8, 3)}, r"got shape \(8, 3\): give each query its own"),
+    "width": ({"negatives": torch.ones(4, 2)}, r"\(4, 3\) or \(4, K, 3\).*got shape \(4, 2\)"),
+    "count": ({"negatives": torch.ones(8, 3)}, r"got shape \(8, 3\): give each its own"),
     "K = 0": ({"negatives": torch.ones(4, 0, 3)}, r"got shape \(4, 0, 3\).*or leave them out"),
-    "a list": ({"negatives": [Q]}, "negatives to be a tensor, got list"),
-    "nan": ({"negatives": Q * torch.nan}, "negatives to be finite"),
-    "negative_ids alone": (
-        {"negatives": Q, "negative_ids": torch.arange(4)},
-        "expected ids with negative_ids, got none",
-    ),
+    "negative_ids alone": ({"negatives": Q, "negative_ids": IDS[:4]}, "expected ids with negative_ids, got none"),
     "no negatives": ({"ids": IDS[:4], "negative_ids": IDS[:4]}, "expected negatives with negative_ids, got none"),
     "no queue": ({"ids": IDS[:4], "queue_ids": IDS[:4]}, "expected queue with queue_ids, got none"),
     "ids of unused keys": ({"ids": IDS[:4], "queue": Q}, "expected queue_ids with ids, got none"),
-    "few ids": (
-        {"ids": IDS[:3]},
-        r"ids to be integers, one for each of the keys, shape \(4,\).*got.*\(3,\): number them",
-    ),
-    "ids of rows": (
-        {"negatives": Q[:, None], "ids": IDS[:4], "negative_ids": IDS[:4]},
-        r"negative_ids to be integers, one for each of the negatives, shape \(4, 1\), got torch.int64 of shape \(4,\)",
-    ),
+    "few ids": ({"ids": IDS[:3]}, r"ids to be integers, one for each of the keys, shape \(4,\).*got.*\(3,\): number"),
     "no integers": ({"ids": torch.ones(4)}, "ids to be integers.*got torch.float32"),
 }
 
@@ -240,8 +203,6 @@ def test_other_mistakes_are_told():
     ):
         with pytest.raises(ValueError, match=told):
             lw.ClipLoss()(Q, Q, scale)
-    with pytest.raises(ValueError, match="text_features to be paired one to one with the image_features"):
-        lw.ClipLoss()(Q, Q[:2], torch.tensor(1.0))
 
 
 GUIDED = [name for name in LOSSES if name.startswith(("InfoNCE", "SigLIP")) and "widths" not in name]
@@ -287,10 +248,7 @@ def test_guides_are_constants():
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        (
-            {"guide_queries": Q},
-            "and keys with guide_keys, got guide_queries and keys without guide_keys: pass the guide's",
-        ),
+        ({"guide_queries": Q}, "keys with guide_keys, got guide_queries and keys without guide_keys: pass the guide's"),
         ({"guide_keys": Q}, "expected guide_queries and guide_keys together"),
         (
             {"guide_queries": Q, "guide_keys": Q, "guide_negatives": Q},
@@ -298,9 +256,7 @@ def test_guides_are_constants():
         ),
         ({"guide_queries": Q, "guide_keys": Q[:, :2]}, r"guide's width, one for each of the keys, shape \(4, 3\), got"),
         ({"guide_queries": Q[:3], "guide_keys": Q}, r"each of the queries, shape \(4, 3\), got shape \(3, 3\): encode"),
-        ({"guide_queries": Q.long(), "guide_keys": Q}, "guide_queries to have a floating .*got torch.int64"),
         ({"guide_queries": Q * torch.nan, "guide_keys": Q}, "guide_queries to be finite"),
-        ({"guide_queries": [Q], "guide_keys": Q}, "guide_queries to be a tensor, got list"),
     ],
 )
 @pytest.mark.parametrize("make", [lw.InfoNCELoss, lw.SigLIPLoss])

@@ -67,7 +67,7 @@ def contrastive_margin(met):
 def every_triplet(met, margin=0.3):
     losses = [n - p + margin for of in met.anchors for p, one, _ in of if one for n, other, _ in of if not other]
     losses = [loss for loss in losses if loss > 0]
-    return total(losses) / len(losses)
+    return total(losses) / max(len(losses), 1)
 
 
 def semi_hard_triplets(met, margin=0.3):
@@ -131,10 +131,11 @@ def compared(ours, theirs, *leaves):
 @pytest.mark.parametrize("noise", [1.0, 0.05])
 @pytest.mark.parametrize("name", LOOPS)
 def test_a_loss_with_a_memory_is_its_loop(name, noise, backend):
-    """Beside the batch, or instead of it; gradients reach the memory's rows, too, where they are learned."""
+    """Without, beside the batch, or instead of it; gradients reach the memory's rows, too, where they are learned."""
     make, loop = LOOPS[name]
     loss = make(backend=backend)
     z, m = clusters(LABELS, noise, 1).requires_grad_(), clusters(QUEUED, noise, 2).requires_grad_()
+    compared(lambda z: loss(z, LABELS), lambda z: loop(Met(z, LABELS, m[:0], QUEUED[:0], batch=True)), z)
     compared(
         lambda z, m: loss(z, LABELS, queue=m, queue_labels=QUEUED),
         lambda z, m: loop(Met(z, LABELS, m, QUEUED, batch=True)),
@@ -194,16 +195,22 @@ def proxy_anchor(z, labels, w, m, queued, alpha=32.0, delta=0.1):
 WITH_CENTRES = {
     "BCL": (lw.BCLLoss, bcl, (C, D)),
     "PaCo": (lw.PaCoLoss, paco, (N, C)),
+    "PaCo of centres alone": (
+        lambda **of: lw.PaCoLoss(alpha=0, **of),
+        lambda *inputs: paco(*inputs, alpha=0),
+        (N, C),
+    ),
     "proxy-anchor": (lw.ProxyAnchorLoss, proxy_anchor, (C, D)),
 }
 
 
 @pytest.mark.parametrize("backend", ["dense", "tiled"])
 @pytest.mark.parametrize("name", WITH_CENTRES)
-def test_a_loss_of_centres_with_a_queue_is_its_loop(name, backend):
+def test_a_loss_of_centres_with_and_without_a_queue_is_its_loop(name, backend):
     make, loop, shape = WITH_CENTRES[name]
     loss, w = make(backend=backend), draw(*shape, seed=5).requires_grad_()
     z, m = clusters(LABELS, 0.3, 1).requires_grad_(), clusters(QUEUED, 0.3, 2).requires_grad_()
+    compared(lambda z, w: loss(z, LABELS, w), lambda z, w: loop(z, LABELS, w, m[:0], QUEUED[:0]), z, w)
     compared(
         lambda z, w, m: loss(z, LABELS, w, queue=m, queue_labels=QUEUED),
         lambda z, w, m: loop(z, LABELS, w, m, QUEUED),

@@ -1,4 +1,4 @@
-"""Losses of label sets: reference values, naive loops over labels, exact shares, unlabelled queries, bad input."""
+"""Losses of label sets: naive loops over labels, exact shares, unlabelled queries."""
 
 import math
 import sys
@@ -9,71 +9,12 @@ from typing import Literal, get_type_hints
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import likewise as lw
-from likewise import pairs
 
 BACKENDS = ["dense", "tiled"]
 DOUBLE = torch.float64
 GOLDEN = Path(__file__).parents[1] / "golden"
-CASES = [
-    "mulsupcon",
-    "msc_alpha0.5",
-    "msc_alpha1",
-    "nws_max_keys_queue",
-    "nws_mean_keys",
-    "nws_mean_keys_queue",
-    "nws_mean_keys_queue_normalized",
-    "nws_mean_queue",
-]
-PARTS = ("labels", "prototypes", "keys", "key_labels", "queue", "queue_labels", "references", "reference_labels")
-
-
-def golden(case, draw, dtype):
-    """Return a reference, its input as tensors (floating ones in a dtype), and its loss."""
-    reference = np.load(GOLDEN / f"{case}_{draw}.npz")
-    given = {k.removeprefix("input."): v for k, v in reference.items() if k.startswith("input.")}
-    tensors = {
-        k: torch.tensor(v, dtype=DOUBLE if "label" in k else dtype, requires_grad=k in ("queries", "prototypes"))
-        for k, v in given.items()
-        if v.ndim
-    }
-    settings_ = {
-        k: given[k].item() for k in ("alpha", "beta", "temperature", "aggregation", "normalized") if k in given
-    }
-
-    def make(**options):
-        if case == "mulsupcon":
-            return lw.MulSupConLoss(**settings_, **options)
-        if case.startswith("msc"):
-            return lw.MSCLoss(**settings_, **options)
-        return lw.NWSLoss(tensors["label_similarity"], **settings_, **options)
-
-    arguments = {k: tensors[k] for k in PARTS if k in tensors}
-    return reference, tensors, arguments, make
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("draw", ["a", "b"])
-@pytest.mark.parametrize("case", CASES)
-def test_reference_values(case, draw, dtype, backend):
-    """Loss, rows and gradients are the reference's."""
-    reference, tensors, arguments, make = golden(case, draw, dtype)
-    temperature = reference["input.temperature"].item()
-    loss = make(backend=backend)(tensors["queries"], **arguments)
-    loss.backward()
-    found = {"loss": loss, **{f"grad.{k}": v.grad for k, v in tensors.items() if v.requires_grad}}
-    if "rows" in reference:
-        found["rows"] = make(backend=backend, reduction="none")(tensors["queries"], **arguments)
-    tolerance = 1e-10 if dtype == DOUBLE else 1e-5
-    assert {k for k in reference if not k.startswith("input.")} == set(found)
-    for name, value in found.items():
-        expected = np.nan_to_num(reference[name])
-        bound = tolerance * max(np.abs(expected).max(), 1 / temperature)
-        assert np.abs(value.detach().numpy() - expected).max() <= bound, name
 
 
 @pytest.mark.parametrize("draw", ["a", "b"])
@@ -95,16 +36,6 @@ def test_label_similarity_of_many_samples_does_not_wrap_around():
     labels = np.ones((300, 2), dtype=np.uint8)
     labels[:100, 1] = 0
     assert lw.label_pair_similarity(labels, "jaccard")[0, 1] == pytest.approx(2 / 3)
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 10**6), st.integers(1, 12), st.sampled_from(["npmi", "jaccard"]))
-def test_label_similarity_is_a_similarity(seed, samples, method):
-    """Any number of label sets: finite, within [0, 1], symmetric."""
-    labels = torch.rand(samples, 5, generator=torch.Generator().manual_seed(seed)) < 0.5
-    found = lw.label_pair_similarity(labels, method)
-    assert ((found >= 0) & (found <= 1)).all()
-    assert torch.equal(found, found.T)
 
 
 def plain_similarity(labels, method):
@@ -286,29 +217,6 @@ def test_nws_is_the_loop_over_pairs_of_labels(inclusive, aggregation, sections, 
     same(loss, sum(rows) / len(rows), [parts["queries"], parts["prototypes"]])
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 10**6), st.floats(0.1, 3))
-def test_normalized_shares_sum_to_the_number_of_labels(seed, alpha):
-    """Σ_r w_ir = |y_i| for MSC and normalized NWS, so pulls sum to 1; the correction makes NWS's larger."""
-    pulls = {}
-    torch.manual_seed(seed)
-    parts, similarity = batch()
-    labelled = parts["labels"].any(dim=1)
-    keys = {"keys": parts["keys"], "key_labels": parts["labels"]}
-    with pytest.MonkeyPatch.context() as patch:
-        for loss in (lw.MSCLoss, lw.NWSLoss):
-            patch.setattr(loss, "evaluate", lambda self, rows, *, pull, **_: pulls.setdefault(self, (pull, rows)))
-        msc = lw.MSCLoss(alpha=alpha)
-        msc(parts["queries"], parts["labels"], parts["prototypes"])
-        exact, seed_s = (lw.NWSLoss(similarity, alpha=alpha, normalized=flag) for flag in (True, False))
-        for criterion in (exact, seed_s):
-            criterion(parts["queries"], parts["labels"], parts["prototypes"], **keys)
-    sums = {criterion: pull.row_sum(DOUBLE) for criterion, (pull, _) in pulls.items()}
-    for criterion in (msc, exact):
-        torch.testing.assert_close(sums[criterion], labelled.double())
-    assert (sums[seed_s][labelled] > 1).all()
-
-
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("aggregation", ["mean", "max"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -346,26 +254,6 @@ def test_the_similarity_keeps_its_dtype_and_moves_with_the_loss():
     assert set(criterion.state_dict()) == {"label_similarity"}
 
 
-@settings(max_examples=20, deadline=None)
-@given(st.integers(0, 10**6))
-def test_max_similarity_is_the_naive_one_bit_for_bit(seed):
-    """T gathered over the reference's labels is exactly the max over the pairs of labels."""
-    generator = torch.Generator().manual_seed(seed)
-    one, other = (torch.rand(count, 7, generator=generator) < 0.4 for count in (5, 9))
-    similarity = torch.rand(7, 7, generator=generator)
-    mask = one[:, None, :, None] & other[None, :, None, :]
-    naive = similarity.expand(5, 9, 7, 7).masked_fill(~mask, 0).amax(dim=(2, 3))
-    assert torch.equal(pairs.MaxSimilarity(one, similarity, other).dense(), naive)
-
-
-Q, Y, P = torch.randn(4, 3), torch.eye(4, 2).bool(), torch.randn(2, 3)
-S = torch.eye(2)
-
-
-def nws(*arguments, **keywords):
-    return lambda: lw.NWSLoss(S)(*arguments, **keywords)
-
-
 @pytest.mark.parametrize("method", ["npmi", "jaccard"])
 def test_a_similarity_by_name_is_told_how_to_make_it(method):
     """A loss has no training labels: the error says what to pass; what torch.as_tensor takes is a matrix, as ever."""
@@ -383,60 +271,11 @@ def test_a_similarity_by_name_is_told_how_to_make_it(method):
         assert torch.equal(lw.NWSLoss(of).label_similarity, matrix)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: lw.NWSLoss(torch.tensor([[1.0, 1.5], [1.5, 1.0]])), r"within \[0, 1\], got 1 … 1.5: scale it"),
-        (lambda: lw.NWSLoss(torch.tensor([[1.0, 0.5], [0.0, 1.0]])), "symmetric, got a matrix that is not: average"),
-        (lambda: lw.NWSLoss(torch.full((2, 2), torch.nan)), "finite, got NaN"),
-        (lambda: lw.NWSLoss(torch.eye(2).long()), "floating-point matrix .* got torch.int64"),
-        (lambda: lw.NWSLoss(torch.rand(2, 3)), r"\(L, L\), got torch.float32 of shape \(2, 3\)"),
-        (lambda: lw.NWSLoss(S, aggregation="sum"), "one of mean, max, got 'sum'"),
-        (lambda: lw.NWSLoss(S, alpha=0.0), "alpha to be a positive number .* got 0"),
-        (lambda: lw.MSCLoss(beta=-1.0), "beta to be a positive number .* got -1"),
-        (nws(Q, Y * 2, P), "labels given as label sets to be zeros and ones"),
-        (
-            nws(Q, torch.tensor([0, 1, 0, 1]), P),
-            r"labels to be multi-hot label sets, \(n, L\), got shape \(4,\): convert",
-        ),
-        (nws(Q, torch.eye(4, 3), P), "labels to be sets over the same 2 labels, got 3"),
-        (nws(Q, Y[:3], P), "labels to have one entry for each of 4 samples, got 3"),
-        (nws(Q, Y, torch.randn(3, 3)), r"prototypes to be one for each label, \(2, D\), got 3: use"),
-        (nws(Q, Y, torch.randn(2, 5)), "prototypes to be rows, .* with the 3 features of the queries"),
-        (
-            nws(Q, Y, P, queue=torch.randn(5, 4), queue_labels=torch.eye(5, 2)),
-            "queue to be rows, .* with the 3 features of the queries",
-        ),
-        (nws(Q, Y, P, queue=Q), "queue and queue_labels together, got queue without queue_labels: pass both"),
-        (nws(Q, Y, P, keys=Q), "keys and key_labels together"),
-        (nws(Q, Y, P, keys=Q, key_labels=~Y), "keys to be the samples' own, .* put older keys into the queue"),
-        (nws(Q, Y, P, queue=Q * torch.inf, queue_labels=Y), "queue to be finite, got NaN"),
-        (nws(Q, Y, P * torch.nan), "prototypes to be finite"),
-        (lambda: lw.MSCLoss()(Q, Y, torch.randn(3, 3)), "prototypes to be one for each label"),
-        (lambda: lw.MulSupConLoss()(Q, Y, references=Q), "references and reference_labels together"),
-        (
-            lambda: lw.MulSupConLoss()(Q, Y, references=Q, reference_labels=torch.eye(4)),
-            "reference_labels to be sets over the same 2 labels, got 4",
-        ),
-        (lambda: lw.MulSupConLoss()(Q, Y.tolist()), "labels to be a tensor, got list"),
-        (lambda: lw.label_pair_similarity(Y, "cosine"), "one of npmi, jaccard, identity, got 'cosine'"),
-        (lambda: lw.label_pair_similarity(Y * 3, "npmi"), "zeros and ones"),
-        (lambda: lw.label_pair_similarity(Y[0], "npmi"), r"label sets, \(n, L\)"),
-        (lambda: lw.label_pair_similarity(Y[:0], "npmi"), "at least one sample, got none"),
-    ],
-)
-def test_bad_input_is_refused_with_a_remedy(call, message):
-    """What was expected, what came and what to do stand in one line."""
-    with pytest.raises(ValueError, match=message) as error:
-        call()
-    assert "\n" not in str(error.value)
-
-
 def test_no_labels_at_all_is_zero_with_zero_gradient():
     """A batch of unlabelled queries: loss 0, connected, gradient 0."""
-    for criterion in (lw.NWSLoss(S), lw.MSCLoss(), lw.MulSupConLoss()):
+    for criterion in (lw.NWSLoss(torch.eye(2)), lw.MSCLoss(), lw.MulSupConLoss()):
         leaf = torch.randn(4, 3, requires_grad=True)
-        extra = () if isinstance(criterion, lw.MulSupConLoss) else (P,)
+        extra = () if isinstance(criterion, lw.MulSupConLoss) else (torch.randn(2, 3),)
         loss = criterion(leaf, torch.zeros(4, 2), *extra)
         loss.backward()
         assert loss == 0

@@ -14,7 +14,6 @@ from command_worker import workers
 from torch import nn
 from torch.nn.utils import parametrizations
 
-import likewise as lw
 from likewise.memory import FeatureCache, MomentumEncoder, Prototypes, Queue
 
 WORKER = Path(__file__).parents[1] / "processes" / "queue_worker.py"
@@ -36,9 +35,6 @@ def assert_same_state(one, other):
         assert torch.equal(value, theirs[name]), name
 
 
-# Sizes and inference mode, of all state
-
-
 SIZES = [
     (Queue, {"size": 3, "feature_dim": 2, "num_labels": 4}),
     (Prototypes, {"num_prototypes": 3, "feature_dim": 2}),
@@ -47,7 +43,7 @@ SIZES = [
 ]
 
 
-@pytest.mark.parametrize("value", [0, -1, True, 2.0, 2.5, math.nan, math.inf, "a", None, [2], torch.ones(2)])
+@pytest.mark.parametrize("value", [0, True, 2.5, math.nan, "a", None, torch.ones(2)])
 @pytest.mark.parametrize(("build", "sizes"), SIZES)
 def test_a_size_is_a_positive_integer(build, sizes, value):
     """Any other size is an error with its name and value; optional sizes may be None."""
@@ -130,9 +126,6 @@ def test_inference_tensors_may_be_written_later():
     assert queue.labels.tolist() == queue.ids.tolist() == [1, 0]
 
 
-# The queue
-
-
 def ring(size, batches):
     """Return the contents of a ring buffer, one key at a time, by the equation: key t at place t mod S."""
     places = {}
@@ -198,16 +191,6 @@ def test_enqueueing_before_the_backward_leaves_the_gradient_alone():
     assert labels.tolist() == ids.tolist() == [0, 1, 2, 3]
 
 
-def test_a_queue_serves_a_loss():
-    """Keys and labels can be passed to a loss directly."""
-    queue = Queue(8, 3)
-    keys, labels, z = torch.randn(5, 3), torch.arange(5), torch.randn(2, 3)
-    queue.enqueue(keys, labels)
-    criterion, classes = lw.SupConLoss(), torch.tensor([0, 4])
-    loss = criterion(z, classes, references=queue.keys, reference_labels=queue.labels)
-    assert torch.equal(loss, criterion(z, classes, references=keys, reference_labels=labels))
-
-
 @pytest.mark.parametrize("num_labels", [None, 3])
 def test_a_queue_goes_on_where_it_was_saved(num_labels, tmp_path):
     """Saved, loaded into a fresh queue and continued, its contents are bit for bit those without the interruption."""
@@ -220,9 +203,6 @@ def test_a_queue_goes_on_where_it_was_saved(num_labels, tmp_path):
     for either in (queue, loaded):
         either.enqueue(*batch)
     assert_same_state(queue, loaded)
-    told = "labels with every batch or with none" if num_labels is None else r"label sets \(B, 3\), got none"
-    with pytest.raises(ValueError, match=told):
-        loaded.enqueue(torch.randn(4, 2))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
@@ -244,9 +224,9 @@ def test_labels_come_with_all_batches_or_none():
     labelled.enqueue(torch.ones(2, 2), torch.tensor([0, 1]))
     with pytest.raises(ValueError, match="got 0 for 2 keys: call enqueue"):
         _ = bare.labels
-    with pytest.raises(ValueError, match="got some where earlier batches had none"):
+    with pytest.raises(ValueError, match="with every batch or with none, got both"):
         bare.enqueue(torch.ones(2, 2), torch.tensor([0, 1]))
-    with pytest.raises(ValueError, match="got none where earlier batches had labels"):
+    with pytest.raises(ValueError, match="with every batch or with none, got both"):
         labelled.enqueue(torch.ones(2, 2))
     assert (len(bare), len(labelled)) == (2, 2)
 
@@ -258,27 +238,13 @@ TWO = torch.ones(2, 2)
     ("num_labels", "arguments", "message"),
     [
         (None, [[[1.0, 2.0]]], "keys for the queue to be a tensor, got list: convert with"),
-        (None, [None], "keys for the queue to be a tensor, got NoneType"),
-        (None, ["a", torch.ones(1).long()], "keys for the queue to be a tensor, got str"),
         (None, [torch.ones(2, 3)], r"keys to be floating, of shape \(B, 2\), got torch.float32 of shape \(2, 3\)"),
-        (None, [torch.ones(2)], r"got torch.float32 of shape \(2,\): flatten views"),
-        (None, [torch.ones(2, 2).long()], "got torch.int64 of shape"),
         (None, [torch.tensor([[1.0, 0.0], [torch.nan, 0.0]])], "keys to be finite, got NaN or infinity in 1 of 2 rows"),
-        (None, [TWO, torch.ones(2)], r"labels to be integers of shape \(2,\).* got torch.float32 .*\.long\(\)"),
-        (
-            None,
-            [TWO, torch.ones(3).long()],
-            r"labels to be integers of shape \(2,\), .* got torch.int64 of shape \(3,\)",
-        ),
         (None, [TWO, torch.eye(2).long()], "build the queue with num_labels=2$"),
-        (None, [TWO, [0, 1]], "labels for the queue to be a tensor, got list"),
-        (None, [TWO, None, 3], "ids for the queue to be a tensor, got int"),
-        (None, [TWO, None, torch.ones(1).long()], r"ids to be integers of shape \(2,\)"),
+        (3, [TWO], r"label sets \(B, 3\), got none"),
         (None, [TWO, None, torch.ones(2)], "ids to be integers .* got torch.float32"),
         (3, [TWO, torch.eye(2).long()], r"multi-hot label sets of shape \(2, 3\), got shape \(2, 2\)"),
-        (3, [TWO, torch.ones(2).long()], r"got shape \(2,\): one-hot encode classes"),
         (3, [TWO, torch.full((2, 3), 2)], "zeros and ones, got other values"),
-        (3, [TWO, torch.full((2, 3), torch.nan)], "zeros and ones, got other values"),
         (None, [TWO.to("meta")], "keys to be on the device of the queue, cpu, got meta"),
     ],
 )
@@ -332,46 +298,13 @@ def test_an_error_on_one_rank_is_an_error_on_all(two):
     assert all("a queue on all ranks" in told[name][0] for told in (here, there) for name in ("labels", "size"))
 
 
-# Prototypes
-
-
-def test_prototypes_are_the_references_of_a_loss():
-    """Calling the module returns the parameter itself, which receives the loss's gradient and survives saving."""
+def test_prototypes_are_a_parameter():
+    """Calling the module returns the parameter itself, which is drawn anew for each object and survives saving."""
     prototypes, fresh = Prototypes(3, 4), Prototypes(3, 4)
     assert prototypes() is prototypes.weight
     assert not torch.equal(prototypes(), fresh())
-    loss = lw.SupConLoss()(
-        torch.randn(2, 4), torch.tensor([0, 2]), references=prototypes(), reference_labels=torch.arange(3)
-    )
-    loss.backward()
-    assert prototypes.weight.grad.abs().sum() > 0
     fresh.load_state_dict(prototypes.state_dict())
     assert_same_state(prototypes, fresh)
-    assert prototypes.half()().dtype == torch.float16
-
-
-def test_prototypes_start_xavier_uniform():
-    """Entries fill ±√(6/(K + D)) evenly, again after reset_parameters."""
-    prototypes, bound = Prototypes(300, 100), math.sqrt(6 / 400)
-    before = prototypes.weight.detach().clone()
-    for _ in range(2):
-        assert prototypes.weight.abs().max() <= bound
-        assert abs(prototypes.weight.std() / bound - 1 / math.sqrt(3)) < 0.01
-        prototypes.reset_parameters()
-    assert not torch.equal(before, prototypes.weight)
-
-
-def test_what_holds_state_shows_its_sizes():
-    """Repr shows what an object was built with."""
-    assert repr(Prototypes(3, 4)) == "Prototypes(num_prototypes=3, feature_dim=4)"
-    assert repr(Queue(3, 4)) == "Queue(size=3, feature_dim=4, num_labels=None, gather_distributed=False)"
-    assert repr(FeatureCache(3, 4)) == "FeatureCache(num_samples=3, feature_dim=4, dtype=torch.float32)"
-    assert "momentum=0.9, buffers='own', total_steps=7" in repr(
-        MomentumEncoder(nn.ReLU(), 0.9, buffers="own", total_steps=7)
-    )
-
-
-# The feature cache
 
 
 def test_a_cache_returns_what_was_written():
@@ -391,16 +324,10 @@ def test_a_cache_returns_what_was_written():
     assert cache.hit_rate(torch.tensor([], dtype=torch.int64)) == 0
     features.zero_()
     assert torch.equal(cache.features[3], second[1])
+    cache.write(torch.tensor([], dtype=torch.int64), torch.randn(0, 2))
+    assert cache.step == 3
     cache.reset()
     assert_same_state(cache, FeatureCache(5, 2))
-
-
-def test_writing_nothing_is_a_step():
-    """An empty batch writes nothing, but counts as a step."""
-    cache = FeatureCache(5, 2)
-    cache.write(torch.tensor([], dtype=torch.int64), torch.randn(0, 2))
-    assert cache.step == 1
-    assert not cache.valid.any()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
@@ -484,22 +411,11 @@ def test_a_cache_may_be_excluded_from_the_state():
 @pytest.mark.parametrize(
     ("index", "features", "message"),
     [
-        ([0, 1], TWO, "sample_index for the cache to be a tensor, got list: convert with"),
         (torch.tensor([0.0, 1.0]), TWO, r"sample_index to be integers of shape \(N,\), got torch.float32"),
         (torch.tensor([True, False]), TWO, r"got torch.bool .* for a mask, use .nonzero\(\)"),
-        (torch.tensor([[0, 1]]), TWO, r"got torch.int64 of shape \(1, 2\)"),
         (torch.tensor([0, 4]), TWO, r"sample_index to be within 0 … 3, got 0 … 4"),
-        (torch.tensor([-1, 2]), TWO, r"within 0 … 3, got -1 … 2"),
-        (
-            torch.tensor([0, 1], device="meta"),
-            TWO,
-            "sample_index to be on the device of the cache, cpu, got meta",
-        ),
+        (torch.tensor([0, 1], device="meta"), TWO, "sample_index to be on the device of the cache, cpu, got meta"),
         (torch.tensor([0, 1]), torch.ones(2, 3), r"features to be floating, of shape \(2, 2\), .* of shape \(2, 3\)"),
-        (torch.tensor([0, 1]), torch.ones(3, 2), r"a row an index, got torch.float32 of shape \(3, 2\)"),
-        (torch.tensor([0, 1]), torch.ones(2, 2).long(), "features to be floating, .* got torch.int64"),
-        (torch.tensor([0, 1]), [1.0, 2.0], "features for the cache to be a tensor, got list"),
-        (torch.tensor([0, 1]), TWO.to("meta"), "features to be on the device of the cache, cpu, got meta"),
         (torch.tensor([0, 1]), TWO * torch.inf, "features to be finite"),
     ],
 )
@@ -520,9 +436,6 @@ def test_a_cache_has_a_floating_dtype(dtype):
     """A cache of integers, or of something that is not a dtype, is refused when it is built."""
     with pytest.raises(ValueError, match=r"dtype to be a floating torch dtype, got .*: use torch.float32"):
         FeatureCache(2, 2, dtype=dtype)
-
-
-# The momentum encoder
 
 
 class Tied(nn.Module):
@@ -550,17 +463,6 @@ class Listed(nn.Module):
         return (inputs @ self.several[0] + self.several[1]) * self.named["scale"] + len(self.several)
 
 
-class Attention(nn.Module):
-    """A sequence that attends to itself."""
-
-    def __init__(self):
-        super().__init__()
-        self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
-
-    def forward(self, inputs):
-        return self.attention(inputs, inputs, inputs)[0]
-
-
 def used(module):
     """Return a module whose older weight norm, or spectral norm, has left computed weights behind."""
     module(torch.randn(2, 3, 4))
@@ -581,9 +483,7 @@ ENCODERS = {
     "older weight norm": lambda: used(nn.utils.weight_norm(nn.Linear(4, 4))),
     "older spectral norm": lambda: used(nn.utils.spectral_norm(nn.Linear(4, 4))),
     "lstm": lambda: nn.LSTM(4, 4, num_layers=2, bidirectional=True, batch_first=True),
-    "gru": lambda: nn.GRU(4, 4),
     "lstm with weight norm": lambda: used(nn.utils.weight_norm(nn.LSTM(4, 4), "weight_hh_l0")),
-    "attention": Attention,
     "transformer": lambda: nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True),
 }
 
@@ -776,13 +676,8 @@ class Wrapper(nn.Module):
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        (lambda: Wrapper(nn.Linear(2, 2)), "got no 'bias': pass the .module of a wrapper"),
+        (lambda: Wrapper(nn.Linear(2, 2)), r"'bias' of shape none where the average has .*the .module of a wrapper"),
         (lambda: nn.Linear(3, 2), r"got 'weight' of shape \(2, 3\) where the average has \(2, 2\)"),
-        (lambda: nn.Linear(2, 2, bias=False), "got no 'bias'"),
-        (
-            lambda: nn.LazyLinear(2),
-            "encoder to have initialised parameters, got lazy ones: run a batch through it first",
-        ),
         (lambda: None, "encoder to be a module, got NoneType"),
     ],
 )
@@ -799,9 +694,9 @@ def test_an_average_refuses_another_encoder(other, message):
 def test_buffers_are_compared_where_they_are_followed():
     """An encoder with other buffers is refused, except under the policy that ignores them."""
     encoder, other = nn.BatchNorm1d(2), nn.BatchNorm1d(2, track_running_stats=False)
-    with pytest.raises(ValueError, match="got no 'num_batches_tracked'"):
+    with pytest.raises(ValueError, match="got 'num_batches_tracked' of shape none"):
         MomentumEncoder(encoder).update(other)
-    with pytest.raises(ValueError, match="got an unknown 'num_batches_tracked'"):
+    with pytest.raises(ValueError, match=r"got 'num_batches_tracked' of shape \(\) where the average has none"):
         MomentumEncoder(other).update(encoder)
     MomentumEncoder(encoder, buffers="own").update(other)
 
@@ -811,7 +706,7 @@ def test_buffers_are_compared_where_they_are_followed():
     [
         *[
             ({"momentum": value}, f"momentum to be a number from 0 to 1, got {value!r}: 0.999 is usual")
-            for value in (1.5, -0.1, math.nan, math.inf, True, "a", None, {}, 1j)
+            for value in (1.5, math.nan, True, "a")
         ],
         ({"buffers": "mean"}, "buffers to be one of copy, average, own, got 'mean'"),
         ({"encoder": nn.LazyLinear(2)}, "run a batch through it first"),

@@ -14,12 +14,12 @@ from safetensors.torch import load_file
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.checkpoint import checkpoint
-from transformers import BatchEncoding
+from transformers import BatchEncoding, BertConfig, BertModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 import likewise as lw
 from likewise.cli import main
-from likewise.models import Encoder, ResNet12, in_chunks
+from likewise.models import Encoder, in_chunks
 from likewise.runs import Run
 
 LABELS = torch.arange(23) % 4
@@ -43,6 +43,15 @@ def _gradients(network, encode):
     return loss.detach(), [of.grad.clone() for of in network.parameters()]
 
 
+def _kept(network, inputs, size):
+    """Return outputs whose graph is kept, chunk by chunk: what caching must be equal to."""
+    return torch.cat([network(chunk) for chunk in inputs.split(size)])
+
+
+def _whole(network):
+    return lambda: network(_inputs())
+
+
 def _same(first, second):
     torch.testing.assert_close(first[0], second[0], rtol=1e-12, atol=1e-12)
     for one, other in zip(first[1], second[1], strict=True):
@@ -51,18 +60,15 @@ def _same(first, second):
 
 @pytest.mark.parametrize("size", [1, 5, 22, 23, 100])
 def test_chunks_give_the_gradient_of_the_whole_batch(size):
-    network, inputs = _network(), _inputs()
-    _same(
-        _gradients(network, lambda: in_chunks(network, inputs, size)),
-        _gradients(network, lambda: network(inputs)),
-    )
+    network = _network()
+    _same(_gradients(network, lambda: in_chunks(network, _inputs(), size)), _gradients(network, _whole(network)))
 
 
 @pytest.mark.parametrize("layers", [[nn.Dropout(0.4)], [nn.Dropout(0.4), nn.Dropout(0.2)], [nn.BatchNorm1d(16)]])
 def test_dropout_and_batch_normalisation_are_those_of_the_chunks_with_their_activations_kept(layers):
     network, inputs = _network(*layers), _inputs()
     start = {name: value.clone() for name, value in network.state_dict().items()}
-    kept = _gradients(network, lambda: torch.cat([network(chunk) for chunk in inputs.split(6)]))
+    kept = _gradients(network, lambda: _kept(network, inputs, 6))
     after = {name: value.clone() for name, value in network.named_buffers()}
     network.load_state_dict(start)
     _same(_gradients(network, lambda: in_chunks(network, inputs, 6)), kept)
@@ -71,44 +77,26 @@ def test_dropout_and_batch_normalisation_are_those_of_the_chunks_with_their_acti
 
 
 def test_the_second_pass_meets_the_buffers_of_the_first():
-    class Moving(nn.Module):
-        """Scale rows by a running average that every call moves."""
+    """An integer counts a batch, in four chunks and two passes; a running average, 0-d too, moves with each chunk."""
 
+    class Moving(nn.Module):
         def __init__(self):
             super().__init__()
-            self.register_buffer("scale", torch.ones(1, dtype=torch.float64))
+            self.register_buffer("size", torch.ones((), dtype=torch.float64))
             self.register_buffer("calls", torch.tensor(0))
 
         def forward(self, inputs):
             self.calls += 1
-            return inputs * (1 + self.calls)
-
-    network, inputs = _network(Moving()), _inputs()
-    out = _gradients(network, lambda: in_chunks(network, inputs, 6))
-    assert int(network[1].calls) == 1  # one step of the training, in four chunks and two passes
-    network[1].calls.zero_()
-    _same(out, _gradients(network, lambda: network(inputs)))
-
-
-def test_a_scalar_that_averages_moves_once_a_chunk():
-    class Scaled(nn.Module):
-        """Divide rows by a running average of their size, which is 0-d."""
-
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("size", torch.ones((), dtype=torch.float64))
-
-        def forward(self, inputs):
             self.size.mul_(0.9).add_(0.1 * inputs.detach().abs().mean())
             return inputs / self.size.clone()
 
-    (first, second), inputs = (_network(Scaled()) for _ in range(2)), _inputs()
-    second.load_state_dict(first.state_dict())
+    first, second = _network(Moving()), _network(Moving())
     _same(
-        _gradients(first, lambda: in_chunks(first, inputs, 6)),
-        _gradients(second, lambda: torch.cat([second(chunk) for chunk in inputs.split(6)])),
+        _gradients(first, lambda: in_chunks(first, _inputs(), 6)),
+        _gradients(second, lambda: _kept(second, _inputs(), 6)),
     )
     assert torch.equal(first[1].size, second[1].size)
+    assert (int(first[1].calls), int(second[1].calls)) == (1, 4)
 
 
 def test_a_network_may_change_its_chunk_in_place():
@@ -123,15 +111,8 @@ def test_a_network_may_change_its_chunk_in_place():
 
 def test_values_that_are_no_tensors_reach_every_chunk_as_they_are():
     """A flag in a tuple would be true whatever it says; a `ModelOutput` keeps its order."""
-    transformers = pytest.importorskip("transformers")
-    sizes = {
-        "hidden_size": 8,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 2,
-        "intermediate_size": 8,
-        "vocab_size": 9,
-    }
-    bert = transformers.BertModel(transformers.BertConfig(**sizes)).eval()
+    sizes = {"hidden_size": 8, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 8}
+    bert = BertModel(BertConfig(vocab_size=9, **sizes)).eval()
     tokens = {"input_ids": torch.randint(9, (7, 5)), "output_hidden_states": True, "return_dict": True}
     whole, parts = bert(**tokens), in_chunks(bert, tokens, 3)
     assert list(parts) == list(whole)
@@ -139,55 +120,15 @@ def test_values_that_are_no_tensors_reach_every_chunk_as_they_are():
     assert len(parts.hidden_states) == len(whole.hidden_states) == 4
     assert all(map(partial(torch.allclose, atol=1e-6), parts.hidden_states, whole.hidden_states))
     assert type(in_chunks(bert, tokens | {"return_dict": False}, 3)) is tuple
-    with pytest.raises(ValueError, match=r"expected chunk_size of at least 1, got 2\.5"):
-        in_chunks(bert, tokens, 2.5)
-
-
-def test_inputs_of_inference_mode_are_computed_without_a_graph():
-    network = _network()
-    with torch.inference_mode():
-        inputs = _inputs()
-        assert torch.allclose(in_chunks(network, inputs, 6), network(inputs))
-    with torch.no_grad():
-        assert torch.allclose(in_chunks(network, inputs, 6), network(inputs))
-
-
-def test_drop_block_counts_a_batch_once():
-    encoder = ResNet12((3, 32, 32), widths=[4, 4, 8, 8])
-    before = {name: int(value) for name, value in encoder.named_buffers() if name.endswith("step")}
-    assert before
-    in_chunks(encoder, torch.rand(6, 3, 32, 32), 2).sum().backward()
-    assert all(int(value) == before[name] + 1 for name, value in encoder.named_buffers() if name.endswith("step"))
-
-
-def test_activations_of_one_chunk_are_kept_at_a_time():
-    network, inputs = _network(), _inputs()
-    kept = 0
-
-    def pack(tensor):
-        nonlocal kept
-        rows = not tensor.is_leaf and tensor.shape[:1] in {(23,), (6,), (5,)}
-        kept += tensor.numel() * (rows and tensor.shape[-1] == 16)
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        in_chunks(network, inputs, 6)
-        assert kept == 0
-        network(inputs)
-        assert kept > 0
 
 
 def test_chunks_may_differ_in_nothing_but_rows():
-    with pytest.raises(ValueError, match="expected chunk_size of at least 1, got 0"):
-        in_chunks(_network(), _inputs(), 0)
+    for size in (0, 2.5):
+        with pytest.raises(ValueError, match=rf"expected chunk_size of at least 1, got {size}"):
+            in_chunks(_network(), _inputs(), size)
     assert len(in_chunks(_network(), _inputs()[:0], 4)) == 0
     with torch.no_grad():
         assert not in_chunks(AveragedModel(_network()), _inputs(), 4).requires_grad
-
-
-def _kept(network, inputs, size):
-    """Return outputs whose graph is kept, chunk by chunk: what caching must be equal to."""
-    return torch.cat([network(chunk) for chunk in inputs.split(size)])
 
 
 def test_the_first_pass_keeps_no_graph_and_the_second_one_gradient_a_parameter():
@@ -281,19 +222,6 @@ def test_gradients_that_two_leaves_share_are_added_up_apart():
     assert torch.equal(one.grad, other.grad)
 
 
-def test_what_moves_in_buffers_moves_as_in_the_first_pass():
-    """Spectral normalisation changes its vectors in every call, and its output depends on them."""
-    inputs, results, states = _inputs(), [], []
-    for encode in (in_chunks, _kept):
-        network = _network()
-        nn.utils.parametrizations.spectral_norm(network[0])
-        results.append(_gradients(network, lambda of=network, by=encode: by(of, inputs, 6)))
-        states.append(dict(network.named_buffers()))
-    _same(*results)
-    assert states[0]
-    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
-
-
 def test_random_numbers_go_on_after_a_backward_as_without_caching():
     network, inputs, draws = _network(nn.Dropout(0.4)), _inputs(), []
     for encode in (in_chunks, _kept):
@@ -329,7 +257,7 @@ def test_the_second_pass_is_cast_as_the_first_was(within):
 
 def test_what_cannot_be_done_a_second_time_is_said():
     network, inputs = _network(), _inputs()
-    with pytest.raises(RuntimeError, match="expected a backward without create_graph, got one to differentiate again"):
+    with pytest.raises(RuntimeError, match="expected a backward without create_graph"):
         torch.autograd.grad(in_chunks(network, inputs, 6).sum(), network[0].weight, create_graph=True)
     root = torch.ones(5, dtype=torch.float64, requires_grad=True)
     before = root.exp()
@@ -345,8 +273,9 @@ def test_what_cannot_be_done_a_second_time_is_said():
     network[0].forward = replaced
     with pytest.raises(RuntimeError, match="expected the network's forward in the backward too, got another, as if it"):
         out.sum().backward()
-    with torch.inference_mode():
-        assert torch.allclose(in_chunks(network, inputs, 6), network(inputs))
+    for without_graph in (torch.inference_mode, torch.no_grad):
+        with without_graph():
+            assert torch.allclose(in_chunks(network, _inputs(), 6), network(_inputs()))
     out = in_chunks(network.requires_grad_(requires_grad=False), inputs, 6)
     assert not out.requires_grad
 
@@ -406,13 +335,8 @@ def test_one_output_of_several_may_be_used_and_a_method_gets_the_type_of_the_inp
 
     inputs = BatchEncoding(_tokens())
     out = in_chunks(network, inputs, 6, pooled)
-    assert (len(out["z"]), out["of"], out["kind"], types, "made" in inputs) == (
-        23,
-        None,
-        "pooled",
-        {BatchEncoding},
-        False,
-    )
+    assert (len(out["z"]), out["of"], out["kind"]) == (23, None, "pooled")
+    assert (types, "made" in inputs) == ({BatchEncoding}, False)
     in_chunks(network, inputs, 6).pooler_output.sum().backward()
     assert network.tokens.weight.grad is not None
 
@@ -436,10 +360,9 @@ def test_a_dataclass_is_chunked_for_a_method():
     [
         (
             {**_tokens(), "position_ids": torch.zeros(1, 7)},
-            r"got input_ids \(23, 7\), attention_mask \(23, 7\), position_ids \(1, 7\): repeat what all rows share",
+            r"\(23, 7\), position_ids \(1, 7\): repeat what all share",
         ),
         ({"input_ids": [[1, 2], [3, 4]]}, 'expected inputs with tensors, got int: .*return_tensors="pt"'),
-        (["a", "b"], "expected inputs with tensors, got str"),
         ([], "expected inputs with tensors, got nothing"),
     ],
 )
@@ -451,10 +374,7 @@ def test_inputs_without_rows_in_common_are_refused(inputs, message):
 @pytest.mark.parametrize(
     ("returned", "message"),
     [
-        (
-            lambda rows: {"loss": rows.sum()},
-            r"alike in every chunk, got loss \(\), then \(\): return what you need alone",
-        ),
+        (lambda rows: {"loss": rows.sum()}, r"alike in every chunk, got loss \(\), then \(\): return what you need"),
         (lambda rows: (rows, object()), "got 1 object, then object: return what you need alone, by method="),
         (lambda rows: {"n": len(rows)}, "got n 6, then 5"),
         (lambda rows: rows.T, r"got \(6, 6\), then \(6, 5\)"),
@@ -468,12 +388,9 @@ def test_outputs_that_cannot_be_joined_are_refused(returned, message):
 
 @pytest.mark.slow
 def test_a_compiled_network_is_chunked():
-    network, inputs = _network(), _inputs()
+    network = _network()
     compiled = torch.compile(network, backend="aot_eager")
-    _same(
-        _gradients(network, lambda: in_chunks(compiled, inputs, 6)),
-        _gradients(network, lambda: network(inputs)),
-    )
+    _same(_gradients(network, lambda: in_chunks(compiled, _inputs(), 6)), _gradients(network, _whole(network)))
 
 
 @pytest.fixture(scope="module")
@@ -534,17 +451,13 @@ def _trained(root, *words):
     [
         ["--loss", "RASCALLoss"],
         ["--loss", "InfoNCELoss", "--inputs", "Momentum", "--inputs+", "KeyQueue", "--inputs.size", "200"],
-        ["--loss", "CrossEntropyLoss"],
     ],
-    ids=["RASCAL", "MoCo", "cross-entropy"],
+    ids=["RASCAL", "MoCo"],
 )
 def test_the_command_trains_in_chunks_as_it_does_at_once(words, tmp_path):
-    at_once, chunked = (_trained(tmp_path / name, *words, *more) for name, more in CHUNKED.items())
+    at_once, chunked = (_trained(tmp_path / str(len(more)), *words, *more) for more in ([], ["--chunk_size", "50"]))
     for name, value in at_once.items():
         torch.testing.assert_close(chunked[name], value, rtol=1e-9, atol=1e-11)
-
-
-CHUNKED = {"whole": [], "chunks": ["--chunk_size", "50"]}
 
 
 @pytest.mark.slow

@@ -1,9 +1,9 @@
 """Encoders, their standardisation, and heads."""
 
-import json
 import pickle
 import socket
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,7 +17,6 @@ from likewise.models import (
     MLP,
     BagOfTokens,
     ConvNet,
-    Encoder,
     NoHead,
     PredictionHead,
     ProjectionHead,
@@ -43,9 +42,6 @@ class Reader:
     def __getitem__(self, rows):
         self.read.append(rows.tolist())
         return self.images[rows]
-
-    def take(self, rows):
-        return Reader(self.images[rows])
 
 
 class Counting(nn.Module):
@@ -108,17 +104,6 @@ def test_resnet_keeps_small_images_large_in_its_stem(shape, depth, stem, side):
 
 
 @pytest.mark.parametrize("depth", [18, 34, 50])
-def test_resnet_has_the_weights_of_torchvisions(depth):
-    theirs = getattr(torchvision.models, f"resnet{depth}")()
-    theirs.fc = nn.Identity()
-    ours = ResNet((3, 224, 224), depth)
-    shapes = [value.shape for value in theirs.state_dict().values()]
-    own = {"mean", "std"}
-    assert sorted(value.shape for name, value in ours.state_dict().items() if name not in own) == sorted(shapes)
-    assert ours.feature_dim == (2048 if depth == 50 else 512)
-
-
-@pytest.mark.parametrize("depth", [18, 50])
 def test_resnet_computes_what_torchvisions_does_with_the_same_weights(depth):
     theirs = getattr(torchvision.models, f"resnet{depth}")().eval()
     theirs.fc = nn.Identity()
@@ -177,13 +162,6 @@ def test_mlp_sees_images_as_vectors_of_any_unit():
 
 
 @pytest.mark.parametrize("encoder", encoders(), ids=lambda encoder: type(encoder).__name__)
-def test_images_of_uint8_are_those_from_0_to_1(encoder):
-    images = pixels(4, 3, 16, 16)
-    encoder.observe(images)
-    assert torch.equal(encoder.encode(images), encoder.encode(images.float() / 255))
-
-
-@pytest.mark.parametrize("encoder", encoders(), ids=lambda encoder: type(encoder).__name__)
 def test_an_encoder_standardises_by_its_own_mean_and_deviation(encoder):
     images = torch.rand(4, 3, 16, 16)
     plain = encoder.encode(images)
@@ -218,12 +196,14 @@ def test_integers_other_than_uint8_are_refused_as_images():
         ConvNet((1, 8, 8))(torch.ones(2, 1, 8, 8, dtype=torch.int64))
 
 
-@pytest.mark.parametrize("kind", [torch.uint8, torch.float32])
-def test_observing_sets_mean_and_deviation_of_every_channel(kind):
+@pytest.mark.parametrize("given", [lambda images: images, lambda images: images.float() / 255, Reader])
+def test_observing_sets_mean_and_deviation_of_every_channel(given):
     images = pixels(2500, 3, 4, 5)
     values = images.double() / 255
-    encoder = ConvNet((3, 4, 5), width=4)
-    encoder.observe(images if kind == torch.uint8 else values.to(kind))
+    encoder, inputs = ConvNet((3, 4, 5), width=4), given(images)
+    encoder.observe(inputs)
+    if isinstance(inputs, Reader):
+        assert [row for rows in inputs.read for row in rows] == list(range(2500))
     for channel in range(3):
         plain = values[:, channel].flatten()
         assert float(encoder.mean[channel]) == pytest.approx(float(plain.sum() / len(plain)), rel=1e-6)
@@ -246,17 +226,6 @@ def test_constant_channels_get_a_deviation_of_one():
     assert float(encoder.std[1]) == 1
     assert float(encoder.mean[1]) == pytest.approx(0.1)
     assert float(encoder.std[0]) == pytest.approx(float(images[:, 0].double().std(correction=0)), rel=1e-6)
-
-
-def test_rows_are_observed_as_the_images_that_they_read():
-    images = pixels(1500, 3, 4, 4)
-    of_rows, of_images = ConvNet((3, 4, 4), width=4), ConvNet((3, 4, 4), width=4)
-    reader = Reader(images)
-    of_rows.observe(reader)
-    of_images.observe(images)
-    assert torch.equal(of_rows.mean, of_images.mean)
-    assert torch.equal(of_rows.std, of_images.std)
-    assert [row for rows in reader.read for row in rows] == list(range(1500))
 
 
 def test_vectors_are_left_to_the_layer_that_standardises_them():
@@ -300,23 +269,11 @@ def test_fewer_large_inputs_are_encoded_at_a_time():
     assert steps == [[0, 4, 8], [0, 1024]]
 
 
-def test_encoding_does_not_depend_on_the_batch_size():
-    encoder, images = ConvNet((1, 8, 8), width=4), torch.rand(10, 1, 8, 8)
-    assert torch.allclose(encoder.encode(images, batch_size=3), encoder.encode(images), atol=1e-6)
-
-
 def test_rows_are_read_one_batch_at_a_time():
     encoder, reader = ConvNet((1, 8, 8), width=4), Reader(pixels(10, 1, 8, 8))
     assert torch.equal(encoder.encode(reader, batch_size=4), encoder.encode(reader.images, batch_size=4))
+    assert torch.allclose(encoder.encode(reader.images), encoder.encode(reader.images, batch_size=4), atol=1e-6)
     assert reader.read == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-
-
-def test_encoding_reports_its_progress():
-    walked = []
-    encoder = ConvNet((1, 8, 8), width=4)
-    progress = lambda starts: (walked.append(start) or start for start in starts)  # noqa: E731
-    assert len(encoder.encode(torch.rand(10, 1, 8, 8), batch_size=4, progress=progress)) == 10
-    assert walked == [0, 4, 8]
 
 
 def test_no_inputs_have_no_features():
@@ -377,7 +334,7 @@ def test_a_small_stem_keeps_the_image_size_until_the_stages():
     assert sorted(value.shape for value in small.parameters()) == ours
 
 
-@pytest.mark.parametrize("name", ["convnext_atto", "resnet10t", "vit_tiny_patch16_224"])
+@pytest.mark.parametrize("name", ["resnet10t", "vit_tiny_patch16_224"])
 def test_a_small_stem_is_refused_for_other_kinds_of_stem(name):
     with pytest.raises(ValueError, match=f"expected a network with a ResNet's stem.*got {name}: leave"):
         Timm((3, 32, 32), name, stem="small")
@@ -389,7 +346,6 @@ def test_a_small_stem_is_refused_for_other_kinds_of_stem(name):
         ("resnet81", "did you mean resnet18"),
         ("resnet18.nope", "got nope: choose a1_in1k"),
         ("xyzzy", r"timm.list_models\(\) lists them"),
-        ("hf-hub:timm/resnet18", "did you mean resnet18"),
     ],
 )
 def test_unknown_names_are_refused_with_similar_ones(name, told):
@@ -397,10 +353,9 @@ def test_unknown_names_are_refused_with_similar_ones(name, told):
         Timm((3, 32, 32), name)
 
 
-@pytest.mark.parametrize("name", ["convnext_atto", "vit_tiny_patch16_224"])
-def test_networks_too_deep_for_the_images_are_refused_in_one_line(name):
+def test_networks_too_deep_for_the_images_are_refused_in_one_line():
     with pytest.raises(ValueError, match=r"\(3, 8, 8\), got RuntimeError: .*: .*choose larger .*shallower") as told:
-        Timm((3, 8, 8), name)
+        Timm((3, 8, 8), "convnext_atto")
     assert "\n" not in str(told.value)
 
 
@@ -443,15 +398,6 @@ def test_weights_of_colours_are_summed_for_grey_images(tmp_path):
     encoder = Timm((1, 64, 64), "resnet10t", checkpoint=file)
     assert torch.allclose(encoder.model.conv1[0].weight, model.conv1[0].weight.sum(dim=1, keepdim=True), atol=1e-6)
     assert float(encoder.mean) == pytest.approx(sum(model.pretrained_cfg["mean"]) / 3)
-
-
-def test_weights_in_the_cache_are_used_without_asking_the_network(monkeypatch, tmp_path):
-    model, file = _saved(tmp_path)
-    asked = []
-    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *given: asked.append(given) or file)
-    encoder = Timm((3, 64, 64), "resnet10t", pretrained=True)
-    assert asked == [("timm/resnet10t.c3_in1k", "model.safetensors")]
-    assert torch.equal(encoder.model.layer1[0].conv1.weight, model.layer1[0].conv1.weight)
 
 
 def test_a_vision_transformers_weights_fit_images_of_another_size(tmp_path):
@@ -498,10 +444,7 @@ def test_a_pickled_module_is_never_loaded_and_named_with_the_remedy(tmp_path, sa
     module = timm.create_model("test_resnet")
     module.bomb = Bomb()
     save(module, tmp_path / "whole.pth")
-    told = (
-        r"^expected weights of test_resnet in .*whole\.pth, got pickled objects.*: .*torch\.save\(module\.state_dict\("
-    )
-    with pytest.raises(ValueError, match=told) as error:
+    with pytest.raises(ValueError, match=r"whole\.pth, got pickled objects.*torch\.save\(module\.state_dict") as error:
         Timm((3, 64, 64), "test_resnet", checkpoint=str(tmp_path / "whole.pth"))
     assert "images" not in str(error.value)
 
@@ -534,8 +477,8 @@ def test_a_wrapped_module_returns_vectors_or_maps():
     assert encoder.feature_dim == 7
     assert torch.allclose(encoder.maps(images), maps(images), atol=1e-6)
     assert torch.allclose(encoder(images), maps(images).mean(dim=(2, 3)), atol=1e-6)
-    encoder = Wrapped((5,), nn.Linear(5, 3))
-    assert encoder.encode(torch.rand(4, 5)).shape == (4, 3)
+    assert Wrapped((5,), nn.Linear(5, 3)).encode(torch.rand(4, 5)).shape == (4, 3)
+    assert Wrapped((3, 8, 8), maps.double())(pixels(2, 3, 8, 8)).dtype == torch.float64
 
 
 def test_a_dry_run_changes_no_buffer_and_no_mode():
@@ -594,19 +537,12 @@ def test_a_wrapped_module_takes_images_with_channels_last_if_it_can():
     assert torch.allclose(Wrapped((3, 8, 8), flattened)(images), flattened(images))
 
 
-def test_a_wrapped_module_keeps_its_dtype():
-    encoder = Wrapped((3, 8, 8), nn.Conv2d(3, 7, kernel_size=3).double())
-    assert encoder(pixels(2, 3, 8, 8)).dtype == torch.float64
-
-
 @pytest.mark.parametrize(
     ("module", "told"),
     [
         ("my.Net", "expected a torch.nn.Module to wrap, got str: pass"),
-        (nn.Linear(3, 4), r"expected Linear to take inputs of shape \(3, 8, 8\), got RuntimeError: .*"),
         (nn.Conv2d(3, 4, 9), r"expected Conv2d to take inputs of shape \(3, 8, 8\), got RuntimeError: .*too small"),
         (nn.Flatten(2), r"expected Flatten to return features .* got \(2, 3, 64\)"),
-        (nn.Flatten(0), r"expected Flatten to return features .* got \(384,\)"),
         (nn.MaxPool2d(2, return_indices=True), "expected MaxPool2d to return a tensor, got tuple"),
         (nn.Module(), "expected Module to take .* got NotImplementedError"),
     ],
@@ -615,25 +551,6 @@ def test_a_module_that_cannot_be_an_encoder_is_refused_in_one_line(module, told)
     with pytest.raises(ValueError, match=told) as error:
         Wrapped((3, 8, 8), module)
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("kind", "arguments"),
-    [
-        (ConvNet, {"width": 4, "depth": 2}),
-        (MLP, {"width": 4}),
-        (ResNet, {"depth": 8, "stem": "small"}),
-        (Timm, {"name": "resnet18", "stem": "small"}),
-    ],
-)
-def test_an_encoder_is_rebuilt_from_its_class_and_plain_values(kind, arguments):
-    images = pixels(4, 3, 16, 16)
-    first = kind((3, 16, 16), **arguments)
-    first.observe(images)
-    again = kind(**json.loads(json.dumps({"input_shape": (3, 16, 16), **arguments})))
-    again.load_state_dict(first.state_dict())
-    assert torch.equal(again.encode(images), first.encode(images))
-    assert again.input_shape == first.input_shape == (3, 16, 16)
 
 
 def test_a_pretrained_network_is_rebuilt_without_its_source(tmp_path):
@@ -646,17 +563,16 @@ def test_a_pretrained_network_is_rebuilt_without_its_source(tmp_path):
     assert torch.equal(again.encode(images), first.encode(images))
 
 
-@pytest.mark.parametrize("sizes", [{"width": 0}, {"depth": 0}])
-def test_sizes_below_one_are_refused(sizes):
-    for encoder in (ConvNet, MLP):
-        with pytest.raises(ValueError, match=f"{next(iter(sizes))} of at least 1, got 0"):
-            encoder((1, 8, 8), **sizes)
-
-
-@pytest.mark.parametrize("sizes", [{"out_dim": 0}, {"hidden_dim": 0}, {"layers": 0}])
-def test_heads_refuse_sizes_below_one(sizes):
-    with pytest.raises(ValueError, match=f"{next(iter(sizes))} of at least 1, got 0"):
-        ProjectionHead(4, **sizes)
+@pytest.mark.parametrize(
+    ("make", "size"),
+    [
+        *((partial(encoder, (1, 8, 8)), size) for encoder in (ConvNet, MLP) for size in ("width", "depth")),
+        *((partial(ProjectionHead, 4), size) for size in ("out_dim", "hidden_dim", "layers")),
+    ],
+)
+def test_sizes_below_one_are_refused(make, size):
+    with pytest.raises(ValueError, match=f"{size} of at least 1, got 0"):
+        make(**{size: 0})
 
 
 def test_projection_heads_are_those_of_simclr_and_byol():
@@ -682,21 +598,6 @@ def test_no_head_returns_the_features():
     assert NoHead(4).embedding_dim == 4
 
 
-class Deciding(nn.Module):
-    """Branches on values, which an exported graph cannot do."""
-
-    def forward(self, images):
-        return images.flatten(1) if images.sum() > 0 else -images.flatten(1)
-
-
-def test_a_failed_export_is_reported_in_one_line_and_leaves_no_file(tmp_path, capfd):
-    with pytest.raises(ValueError, match=r"expected an encoder that can be written as ONNX, got .*: export it") as told:
-        to_onnx(Wrapped((1, 4, 4), Deciding()), tmp_path / "encoder.onnx")
-    assert "\n" not in str(told.value)
-    assert not list(tmp_path.iterdir())
-    assert capfd.readouterr() == ("", "")
-
-
 def test_a_file_that_gives_other_features_is_not_kept(tmp_path):
     encoder = MLP((5,), width=8)
     with pytest.raises(ValueError, match=r"within -1 of the encoder's, got .* in a batch of 1: "):
@@ -711,21 +612,11 @@ def test_onnx_names_its_extra_if_that_is_missing(monkeypatch, tmp_path):
     assert told.value.name == "onnx"
 
 
-def test_a_users_encoder_needs_forward_and_feature_dim():
-    class Half(Encoder):
-        def forward(self, inputs):
-            return inputs
-
-    with pytest.raises(TypeError, match="feature_dim"):
-        Half((3,))
-
-
 @pytest.mark.parametrize(
     ("encoder", "inputs", "words"),
     [
         (MLP((3,), width=4), np.zeros((5, 3), np.float32), "expected inputs as a tensor, got ndarray: convert"),
         (MLP((3,), width=4), ["a text"], "got list: convert arrays.*an encoder of texts"),
-        (MLP((3,), width=4), torch.zeros(5, 4), r"shape \(N, 3\), got \(5, 4\)"),
         (MLP((3,), width=4), torch.zeros(3), r"shape \(N, 3\), got \(3,\)"),
         (ConvNet((3, 8, 8)), torch.zeros(2, 1, 8, 8), r"shape \(N, 3, 8, 8\), got \(2, 1, 8, 8\)"),
         (BagOfTokens(()), "a text", "expected texts, got str: pass a list of strings"),
@@ -772,8 +663,6 @@ def test_what_a_resize_overshoots_and_what_nobody_observed_is_encoded():
     """Bicubic interpolation of black and white reaches -0.2 and 1.2; without statistics images may be normalised."""
     encoder, images = ConvNet((3, 8, 8), width=4), pixels(6, 3, 8, 8)
     assert encoder.encode(torch.randn(4, 3, 8, 8)).isfinite().all()
-    with pytest.raises(ValueError, match="floating point from 0 to 1, got 0 to 255"):
-        encoder.encode(torch.tensor([0.0, 255.0]).repeat(96).reshape(1, 3, 8, 8))
     encoder.observe(images)
     assert encoder.encode(torch.tensor([-0.2, 1.2]).repeat(96).reshape(1, 3, 8, 8)).isfinite().all()
     narrow = ConvNet((1, 8, 8), width=4)

@@ -107,7 +107,7 @@ class Splitting(torch.nn.Module):
 
 
 @pytest.mark.parametrize("fails", ["exporting", "copying", "computing"])
-def test_whatever_keeps_a_file_from_being_written_is_told_in_a_line(fails, tmp_path, monkeypatch):
+def test_whatever_keeps_a_file_from_being_written_is_told_in_a_line(fails, tmp_path, monkeypatch, capfd):
     encoder = Wrapped((1, 4, 4), Splitting() if fails == "exporting" else torch.nn.Flatten())
     if fails == "copying":
         encoder.handle = (one for one in ())  # as a session of onnxruntime, which can't be copied either
@@ -117,3 +117,4 @@ def test_whatever_keeps_a_file_from_being_written_is_told_in_a_line(fails, tmp_p
         to_onnx(encoder, tmp_path / "encoder.onnx")
     assert "\n" not in str(told.value)
     assert not list(tmp_path.iterdir())
+    assert capfd.readouterr() == ("", "")

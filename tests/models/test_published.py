@@ -62,11 +62,6 @@ def test_a_network_is_the_same_from_a_package_and_from_the_cache(tmp_path):
     assert package.recorded == other.recorded
 
 
-def test_weights_of_a_package_are_summed_for_grey_images():
-    colour, grey = (Timm((of, 64, 64), "tf_efficientnet_lite0", pretrained=True).model for of in (3, 1))
-    torch.testing.assert_close(grey.conv_stem.weight, colour.conv_stem.weight.sum(dim=1, keepdim=True))
-
-
 def test_a_language_model_is_the_same_from_a_package_and_from_the_cache(tmp_path):
     features, origins = [], []
     for name in ("all-MiniLM-L6-v2", MINI):

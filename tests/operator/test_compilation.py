@@ -4,46 +4,19 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from operator_checks import ROOT, run_python
 
 pytestmark = [pytest.mark.process, pytest.mark.triton, pytest.mark.slow]
 
 pytest.importorskip("triton", reason="Triton is not installed: it has no wheel for this platform")
 
-ROOT = Path(__file__).parents[2]
-COMMAND = [sys.executable, "-m", "benchmarks"]
-
-
-def compiled(folder, *options):
-    """Run the command without the interpreter under which tests run, and return the kernels that it wrote."""
-    done = subprocess.run(
-        [*COMMAND, "compiled-kernels", "--out", str(folder), *options],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-        cwd=ROOT,
-        env={key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"},
-    )
-    assert done.returncode == 0, done.stderr
-    (results,) = folder.glob("*.json")
-    return json.loads(results.read_text(encoding="utf-8"))["results"]
-
 
 def launched(capability, *rows):
-    """Compile every launch of some steps, in a process without the interpreter; return what each needs."""
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "tests" / "processes" / "compiled_launches.py"), str(capability), *rows],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=3600,
-        env={key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"} | {"PYTHONPATH": str(ROOT)},
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    """Compile every launch of some steps, and return what each needs."""
+    printed = run_python(ROOT / "tests" / "processes" / "compiled_launches.py", capability, *rows)
+    return [json.loads(line) for line in printed.splitlines()]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +43,9 @@ def test_every_form_fits(capability, d):
 @pytest.mark.parametrize("capability", [80, 90])
 def test_what_sup_con_needs(capability, tmp_path):
     """Forward and backward, in bfloat16 and in two halves, with class labels and label sets, at D = 128."""
-    found = compiled(tmp_path, "--few", "--capability", str(capability))
+    run_python("-m", "benchmarks", "compiled-kernels", "--out", tmp_path, "--few", "--capability", capability)
+    (results,) = tmp_path.glob("*.json")
+    found = json.loads(results.read_text(encoding="utf-8"))["results"]
     assert {(each["loss"], each["dtype"]) for each in found} == {
         (kernel, rows) for kernel in ("sums", "both") for rows in ("bf16", "fp32")
     }
@@ -96,9 +71,8 @@ def test_what_sup_con_needs(capability, tmp_path):
 def test_the_interpreter_is_refused():
     """It compiles nothing: one line says so."""
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    done = subprocess.run(
-        [*COMMAND, "compiled-kernels"], capture_output=True, text=True, check=False, env=environment, cwd=ROOT
-    )
+    command = [sys.executable, "-m", "benchmarks", "compiled-kernels"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=ROOT)
     assert done.returncode == 2
     assert done.stderr.startswith("error: expected Triton to compile, got TRITON_INTERPRET")
     assert done.stderr.count("\n") == 1

@@ -9,13 +9,13 @@ from unittest import mock
 
 import pytest
 import torch
+from operator_checks import Held, outcome_of
 from test_no_synchronisation import DEVICE, Watch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._pytree import tree_leaves
 
 import likewise as lw
 from likewise import pairs
-from likewise.operator import ContrastSpec, Push, backends, evaluate
+from likewise.operator import backends
 from likewise.operator.spec import LocalAnchors
 
 pytest.importorskip("triton", reason="Triton is not installed: it has no wheel for this platform")
@@ -33,47 +33,31 @@ def _autocast_knows_no_such_device(monkeypatch):
 
 
 class Count(Watch):
-    """Count launches and the peak number of allocated bytes."""
+    """Count launches and the bytes that tensors hold."""
 
     def __init__(self):
         super().__init__()
-        self.held = self.peak = 0
-        self._known = set()
+        self.held = Held()
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         result = super().__torch_dispatch__(operation, types, args, kwargs)
-        for value in tree_leaves(result):
-            if isinstance(value, torch.Tensor) and value.device == DEVICE:
-                storage = value.untyped_storage()
-                if storage._cdata not in self._known:  # noqa: SLF001 - what tells storages from each other
-                    self._known.add(storage._cdata)  # noqa: SLF001 - likewise
-                    self.held += storage.nbytes()
-                    self.peak = max(self.peak, self.held)
-                    weakref.finalize(storage, self._free, storage._cdata, storage.nbytes())  # noqa: SLF001 - likewise
+        self.held.add(result, DEVICE)
         return result
 
-    def _free(self, name, size):
-        self._known.discard(name)
-        self.held -= size
+
+def launch_by(kernel, monkeypatch):
+    """Choose the kernels where there is no GPU, and launch them by this function."""
+    monkeypatch.setattr(backends, "no_triton", lambda _: None)
+    monkeypatch.setattr(launches, "_kernel", kernel)
+    monkeypatch.setattr(fused, "precision", lambda half, _: precision(half, torch.device("cuda")))
 
 
 @contextmanager
 def counting(monkeypatch):
     """Select the kernels for fake tensors, and count each launch as one operation."""
-
-    def kernel(kernel, _grid):
-        return lambda *_, **__: watch.launched.append(kernel.__name__)
-
-    monkeypatch.setattr(backends, "no_triton", lambda _: None)
-    monkeypatch.setattr(launches, "_kernel", kernel)
-    monkeypatch.setattr(fused, "precision", lambda half, _: precision(half, torch.device("cuda")))
+    launch_by(lambda kernel, _grid: lambda *_, **__: watch.launched.append(kernel.__name__), monkeypatch)
     with FakeTensorMode(), Count() as watch:
         yield watch
-
-
-def filled(watch):
-    """Return the launches without those that only fill uninitialised memory, which happens only in tests."""
-    return Counter(name for name in watch.launched if "empty" not in name)
 
 
 @pytest.mark.parametrize(("n", "most"), [(4096, 12), (weights.MIN_ROWS_TO_SORT, 15)])
@@ -93,7 +77,7 @@ def test_a_step_of_sup_con(dtype, n, most, monkeypatch):
         value = loss(z, labels)
         torch.autograd.grad(value, z)
         assert loss.last["positives_per_anchor"].shape == (n,)
-    launched = filled(watch)
+    launched = Counter(name for name in watch.launched if "empty" not in name)  # but fills of memory, as tests have
     assert sum(launched.values()) <= most, launched
     assert (launched["aten::sort"], launched["aten::searchsorted"]) == (
         (1, 2) if n == weights.MIN_ROWS_TO_SORT else (0, 0)
@@ -153,13 +137,7 @@ def test_no_shape_of_contrast_waits(dtype, learned, monkeypatch):
         ):
             tau = torch.empty((), device=DEVICE, requires_grad=True) if learned else 0.1
             wanted = [v.requires_grad_() for v in (z, k)] + ([tau] if learned else [])
-            outcome = evaluate(
-                ContrastSpec((Push(push),), pull, normalize=True, both_ways=both_ways),
-                z,
-                sections,
-                temperature=tau,
-                backend="triton",
-            )
+            outcome = outcome_of(z, sections, push, pull, temperature=tau, both_ways=both_ways)
             torch.autograd.grad(outcome.logsums[0].sum(), wanted, allow_unused=True)
 
 
@@ -194,12 +172,12 @@ def test_a_million_rows(dtype, limit, count, monkeypatch):
     with counting(monkeypatch) as watch:
         z = torch.empty(1 << 20, 128, dtype=dtype, device=DEVICE, requires_grad=True)
         labels = torch.empty(1 << 20, dtype=torch.int64, device=DEVICE)
-        inputs = watch.held
+        inputs = watch.held.bytes
         value = lw.SupConLoss(backend="triton")(z, labels)
         (gradient,) = torch.autograd.grad(value, z)
         assert gradient.dtype == dtype
     assert inputs == (1 << 20) * (128 * dtype.itemsize + 8)
-    assert watch.peak - inputs <= limit, watch.peak - inputs
+    assert watch.held.peak - inputs <= limit, watch.held.peak - inputs
 
 
 @pytest.mark.parametrize("count", MULTIPROCESSORS)
@@ -246,9 +224,7 @@ def compiled(monkeypatch):
 
         return launch
 
-    monkeypatch.setattr(backends, "no_triton", lambda _: None)
-    monkeypatch.setattr(launches, "_kernel", kernel)
-    monkeypatch.setattr(fused, "precision", lambda half, _: precision(half, torch.device("cuda")))
+    launch_by(kernel, monkeypatch)
     return keys
 
 
@@ -262,7 +238,6 @@ def an_epoch(name, dtype):
             queue = torch.randn(n + 33, 20, dtype=dtype)
             not_self, everything = pairs.NotSelf(n), pairs.AllPairs(n, len(queue))
             same = pairs.SameClass(labels) & not_self
-            one = {"temperature": tau, "backend": "triton"}
             z.requires_grad_()
             if name == "SupCon":
                 lw.SupConLoss(temperature=tau, backend="triton")(z, labels).backward()
@@ -275,31 +250,19 @@ def an_epoch(name, dtype):
                 lw.InfoNCELoss(temperature=tau, symmetric=True, backend="triton")(z, k.requires_grad_()).backward()
             elif name == "queue":
                 push = pairs.concat([not_self * beta, everything * (1 - beta / 2), everything])
-                evaluate(
-                    ContrastSpec((Push(push),), normalize=True), z, (z, queue, k[:1].expand(n + 33, 20)), **one
-                ).logsums[0].sum().backward()
+                sections = z, queue, k[:1].expand(n + 33, 20)
+                outcome_of(z, sections, push, temperature=tau).logsums[0].sum().backward()
             elif name == "scaled":
                 scale = torch.rand(n + turn)[turn:]
-                push = not_self.scale(references=scale) * beta
-                evaluate(
-                    ContrastSpec(
-                        (Push(push),), same.scale(anchors=scale) * beta, coefficients=(scale,), normalize=True
-                    ),
-                    z,
-                    (z,),
-                    **one,
-                ).losses.sum().backward()
+                push, pull = not_self.scale(references=scale) * beta, same.scale(anchors=scale) * beta
+                outcome_of(z, (z,), push, pull, temperature=tau, coefficients=(scale,)).losses.sum().backward()
             elif name == "part":
                 push = pairs.NotSelf(n, n + 33, 33)
                 everyone = torch.cat([torch.arange(33) % 7, labels])
                 pull = (pairs.SameClass(everyone[33:], everyone, offset=33) & push).mean_over_row()
                 part = LocalAnchors(33, lambda x, n=n: torch.zeros(n + 33, *x.shape[1:]))
-                evaluate(
-                    ContrastSpec((Push(push),), pull, part=part, coefficients=(None,), normalize=True),
-                    z,
-                    (queue,),
-                    **one,
-                ).losses.sum().backward()
+                found = outcome_of(z, (queue,), push, pull, temperature=tau, part=part, coefficients=(None,))
+                found.losses.sum().backward()
             yield turn, n
 
 

@@ -4,6 +4,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
+from operator_checks import DOUBLE, check_gradients
 from torch.nn.functional import normalize
 
 import likewise as lw
@@ -11,7 +12,6 @@ from likewise import pairs
 from likewise.operator import ContrastSpec, Push, evaluate
 from likewise.pairs import weight as weights_module
 
-DOUBLE = torch.float64
 N, R, K = 9, 11, 3
 CLASSES, OTHERS = torch.arange(N) % 3, torch.arange(R) % 3
 
@@ -111,20 +111,9 @@ def test_gradients(kind, reduction, backend, noise):
     """Values and the gradients of rows, vectors and τ, whatever the weights are combined with."""
     given = leaves(noise)
     found, expected = ours(kind, given, reduction, backend), plain(kind, given, reduction)
-    assert torch.allclose(found, expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     upstream = torch.linspace(-1, 2, N, dtype=DOUBLE) if reduction == "none" else torch.tensor(1.5, dtype=DOUBLE)
-    for one, other in zip(
-        torch.autograd.grad(found, given, upstream), torch.autograd.grad(expected, given, upstream), strict=True
-    ):
-        assert torch.allclose(one, other, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("backend", ["dense", "tiled"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_gradients_are_those_of_finite_differences(kind, backend):
-    assert torch.autograd.gradcheck(
-        lambda *given: ours(kind, given, backend=backend), leaves(), atol=1e-5, fast_mode=True
-    )
+    check_gradients(found, expected, given, upstream, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["both", "row means", "products, sums, complements"])
@@ -152,22 +141,14 @@ def test_negative_powers_both_directions_and_pairwise_sums():
         expected = [((a @ b.T) * s.exp()).sum(dim=k).log() for k in (1, 0)]
         expected += [(inside * (-s).exp()).sum(dim=k).log() for k in (1, 0)]
         values = [found.logsums[0], found.columns[0], found.logsums[1], found.columns[1]]
-        for one, other in zip(values, expected, strict=True):
-            assert torch.allclose(one, other, rtol=1e-11)
-        sums = (
-            sum((x * (k + 1)).sum() for k, x in enumerate(values)),
-            sum((x * (k + 1)).sum() for k, x in enumerate(expected)),
-        )
-        for one, other in zip(*(torch.autograd.grad(x, given) for x in sums), strict=True):
-            assert torch.allclose(one, other, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(values, expected, rtol=1e-11, atol=1e-8)
+        sums = (sum((x * (k + 1)).sum() for k, x in enumerate(terms)) for terms in (values, expected))
+        check_gradients(*sums, given, rtol=1e-9, atol=1e-9)
         found = lw.pairwise_sum(
             q, v, weight=w * -1.5, function="softplus", temperature=tau, sign=-1, bias=0.3, backend=backend
         )
         expected = (-1.5 * (a @ b.T) * torch.nn.functional.softplus(0.3 - q @ v.T / tau)).sum(dim=1)
-        for one, other in zip(
-            torch.autograd.grad(found.sum(), given), torch.autograd.grad(expected.sum(), given), strict=True
-        ):
-            assert torch.allclose(one, other, rtol=1e-9, atol=1e-9)
+        check_gradients(found, expected, given, rtol=1e-9, atol=1e-9)
 
 
 def test_coefficients_and_an_attraction_alone():
@@ -177,14 +158,10 @@ def test_coefficients_and_an_attraction_alone():
     found = lw.contrast(q, v, pull=w, push=SAME, temperature=tau, coefficient=c)
     s = q @ v.T / tau
     expected = c * torch.logsumexp(s.masked_fill(same(DOUBLE) == 0, -torch.inf), dim=1) - (a @ b.T * s).sum(dim=1)
-    assert torch.allclose(found, expected)
-    for one, other in zip(
-        torch.autograd.grad(found.sum(), [a, b]), torch.autograd.grad(expected.sum(), [a, b]), strict=True
-    ):
-        assert torch.allclose(one, other)
+    torch.testing.assert_close(found, expected)
+    check_gradients(found, expected, (a, b))
     outcome = evaluate(ContrastSpec((Push(SAME),), w, (None,)), q, (v,), temperature=tau)
-    (one,) = torch.autograd.grad(outcome.attraction.sum(), a)
-    assert torch.allclose(one, s @ b)
+    torch.testing.assert_close(torch.autograd.grad(outcome.attraction.sum(), a)[0], s @ b)
 
 
 def test_products_sums_and_matrices_of_a_weight():
@@ -197,9 +174,8 @@ def test_products_sums_and_matrices_of_a_weight():
         (w.row_sum(DOUBLE).square().sum(), m.sum(dim=1).square().sum()),
         (w.dense(DOUBLE).square().sum(), m.square().sum()),
     ]:
-        assert torch.allclose(one, other)
-        for x in (a, b):
-            assert torch.allclose(*(torch.autograd.grad(of, x, retain_graph=True)[0] for of in (one, other)))
+        torch.testing.assert_close(one, other)
+        torch.testing.assert_close(*(torch.autograd.grad(x, (a, b), retain_graph=True) for x in (one, other)))
 
 
 def test_rows_without_pairs_have_no_gradient():
@@ -261,14 +237,12 @@ def test_weights_of_ones_own(backend):
     found = lw.contrast(q, pull=push.mean_over_row(), push=push, temperature=tau, reduction="mean", backend=backend)
     m, s = torch.sigmoid((limits[:, None] - guide @ guide.T) / 0.1) * off, q @ q.T / tau
     expected = ((m * s.exp()).sum(dim=1).log() - (row_mean(m) * s).sum(dim=1)).mean()
-    for one, other in zip(*(torch.autograd.grad(x, [q, guide, limits]) for x in (found, expected)), strict=True):
-        assert torch.allclose(one, other)
+    check_gradients(found, expected, (q, guide, limits))
     net = torch.nn.Linear(2, 1, dtype=DOUBLE)
     found = lw.log_sum_exp(q, v, push=Gated(net), temperature=tau, backend=backend).sum()
     dense = Gated(net).dense(DOUBLE)
     expected = torch.logsumexp(q @ v.T / tau + dense.log(), dim=1).sum()
-    for one, other in zip(*(torch.autograd.grad(x, list(net.parameters())) for x in (found, expected)), strict=True):
-        assert torch.allclose(one, other)
+    check_gradients(found, expected, list(net.parameters()))
 
 
 class Step(pairs.PairWeight):

@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from operator_checks import DOUBLE
 from torch import nn
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -30,8 +31,7 @@ from likewise.pairs import label_similarity
 from likewise.pairs.keys import Keys
 from loss_table import LOSSES, SETS, SIMILARITY, draw
 
-DEVICE, DOUBLE = torch.device("lazy", 0), torch.float64
-BACKENDS = ["dense", "tiled", "auto"]
+DEVICE = torch.device("lazy", 0)
 LOOKS = {
     "RASCAL": "ranks are made in blocks of classes of one size, and the sizes are looked at",
 }
@@ -93,12 +93,6 @@ def _autocast_knows_no_such_device(monkeypatch):
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: contextlib.nullcontext())
 
 
-@pytest.fixture(params=BACKENDS)
-def backend(request):
-    """Name a backend."""
-    return request.param
-
-
 def step(name, backend, learned):
     """Take a step of a loss on tensors without values, forward and backward, and return what was launched."""
     row = LOSSES[name]
@@ -134,27 +128,21 @@ def indices():
     [
         lambda: numbers().sum().item(),
         lambda: bool((numbers() > 0).any()),
-        lambda: numbers()[: indices()[0]],
         lambda: indices().tolist(),
-        lambda: torch.equal(numbers(), numbers()),
         lambda: torch.unique(indices()),
-        lambda: torch.bincount(indices(), minlength=3),
         lambda: numbers().nonzero(),
         lambda: numbers()[numbers() > 0],
-        lambda: numbers().masked_select(numbers() > 0),
         lambda: numbers().repeat_interleave(indices(), dim=0),
         lambda: numbers().__setitem__(indices() > 0, ones(4)),
-        lambda: torch.tensor(0.5, device=DEVICE),
         lambda: torch.as_tensor(0.5, device=DEVICE),
         lambda: torch.arange(3).to(DEVICE),
         lambda: numbers()[[0, 2]],
-        lambda: numbers()[torch.tensor([0, 1])],
         lambda: numbers()[0].copy_(torch.zeros(4)),
         lambda: numbers().cpu(),
     ],
 )
 def test_what_waits_is_noticed(look):
-    """Every way to wait for a GPU that the library has had raises here."""
+    """Every kind of wait for a GPU that the library has had raises here."""
     with FakeTensorMode(), Watch(), pytest.raises(WAITS):
         look()
 
@@ -311,10 +299,8 @@ def test_keys_that_are_not_looked_at_sum_to_the_same(both, seed):
     generator = torch.Generator().manual_seed(seed)
     g, x = (torch.randn(len(of), 3, dtype=DOUBLE, generator=generator) for of in both)
     (sums, counts), (looked, exact) = (summed(*both, x, g, seen) for seen in (False, True))
-    for mine, theirs in zip(sums, looked, strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-13, atol=1e-12)
-    for mine, theirs in zip(counts, exact, strict=True):
-        assert torch.equal(mine, theirs)
+    torch.testing.assert_close(sums, looked, rtol=1e-13, atol=1e-12)
+    torch.testing.assert_close(counts, exact, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("classes", [1, 3, 100, 3000])

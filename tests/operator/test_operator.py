@@ -1,6 +1,7 @@
 """The operator: every backend against a float64 oracle computed pair by pair."""
 
 import gc
+import itertools
 import math
 import subprocess
 import sys
@@ -10,18 +11,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from operator_checks import BACKENDS, DOUBLE, check_gradients, sup_con_pairs, unit
 from torch.autograd import forward_ad
 
 import likewise as lw
 from likewise import pairs
 from likewise.operator import ContrastSpec, Push, evaluate, tiles
-
-BACKENDS = ["dense", "tiled", "auto"]
-DOUBLE = torch.float64
-
-
-def unit(n, d, dtype=DOUBLE):
-    return torch.nn.functional.normalize(torch.randn(n, d, dtype=DOUBLE), dim=1).to(dtype)
 
 
 def oracle(queries, references, pull, push, temperature, coefficient=None):
@@ -49,12 +44,6 @@ def plain(queries, pull, push, temperature):
     return weights.sum(dim=1) * repulsion - (weights * similarity).sum(dim=1)
 
 
-def sup_con_pairs(labels):
-    push = pairs.NotSelf(len(labels))
-    return (pairs.SameClass(labels) & push).mean_over_row(), push
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("temperature", [0.003, 0.1, 1.0])
 @pytest.mark.parametrize("tile", [3, 512])
 def test_contrast_is_the_equation(backend, temperature, tile, monkeypatch):
@@ -73,26 +62,15 @@ def test_contrast_is_the_equation(backend, temperature, tile, monkeypatch):
     ]
     for given_references, pull, push in cases:
         shape = (1,) if tile == 3 else ()
-        leaves = [queries.clone().requires_grad_(), torch.full(shape, temperature, dtype=DOUBLE, requires_grad=True)]
-        others = leaves[0] if given_references is None else given_references.clone().requires_grad_()
-        leaves += [] if given_references is None else [others]
-        upstream = torch.randn(7, dtype=DOUBLE)
-        expected = oracle(leaves[0], others, pull, push, leaves[1].sum())
-        gradients = torch.autograd.grad(expected @ upstream, leaves)
-        losses = lw.contrast(
-            leaves[0],
-            None if given_references is None else others,
-            pull=pull,
-            push=push,
-            temperature=leaves[1],
-            backend=backend,
-        )
+        z, tau = queries.clone().requires_grad_(), torch.full(shape, temperature, dtype=DOUBLE, requires_grad=True)
+        others = () if given_references is None else (given_references.clone().requires_grad_(),)
+        expected = oracle(z, *(others or (z,)), pull, push, tau.sum())
+        losses = lw.contrast(z, *others, pull=pull, push=push, temperature=tau, backend=backend)
         torch.testing.assert_close(losses, expected, rtol=1e-11, atol=1e-11)
-        for mine, theirs in zip(torch.autograd.grad(losses @ upstream, leaves), gradients, strict=True):
-            torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9 / temperature**2)
+        upstream = torch.randn(7, dtype=DOUBLE)
+        check_gradients(losses, expected, (z, tau, *others), upstream, rtol=1e-9, atol=1e-9 / temperature**2)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 def test_sections_with_and_without_gradient(backend, monkeypatch):
     """Several sections give the same as their concatenation; only those that require a gradient receive one."""
     monkeypatch.setattr(tiles, "TILE", 4)
@@ -103,12 +81,7 @@ def test_sections_with_and_without_gradient(backend, monkeypatch):
     losses = lw.contrast(queries, (keys, queue), pull=pull, push=push, temperature=0.2, backend=backend)
     expected = oracle(queries, torch.cat([keys, queue]), pull, push, 0.2)
     torch.testing.assert_close(losses, expected)
-    for mine, theirs in zip(
-        torch.autograd.grad(losses.sum(), [queries, keys]),
-        torch.autograd.grad(expected.sum(), [queries, keys]),
-        strict=True,
-    ):
-        torch.testing.assert_close(mine, theirs)
+    check_gradients(losses, expected, (queries, keys))
 
 
 @pytest.mark.parametrize("section", [0, 1, 2])
@@ -129,7 +102,6 @@ def test_a_costly_pull_is_not_evaluated_again_for_sections_without_gradient(sect
     torch.testing.assert_close(found, torch.autograd.grad(expected.sum(), [queries, rows[section]]))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("shape", [(), (1,)], ids=str)
 def test_gradcheck(backend, shape, monkeypatch):
     """Gradients to queries, references and temperature are those of finite differences."""
@@ -179,15 +151,14 @@ def losses_and_gradient(formula, operand, pull, push, temperature, **options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("temperature", [0.01, 0.05, 0.1, 1.0])
 @pytest.mark.parametrize("classes", [1, 10, 400])
 def test_error_is_within_twice_that_of_the_plain_formula(backend, dtype, temperature, classes):
     """Over several samples, losses and gradients have at most twice the error of the plain formula in float32."""
     mine, theirs = torch.zeros(2, dtype=DOUBLE), torch.zeros(2, dtype=DOUBLE)
-    for draw in range(4):
-        torch.manual_seed(draw)
+    for seed in range(4):
+        torch.manual_seed(seed)
         weights = *sup_con_pairs(torch.arange(1200) % classes), temperature
         operand = unit(1200, 32, dtype)
         exact = losses_and_gradient(plain, operand.double(), *weights)
@@ -199,31 +170,16 @@ def test_error_is_within_twice_that_of_the_plain_formula(backend, dtype, tempera
     assert (mine <= 2 * theirs).all(), (mine, theirs)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 def test_same_input_same_bits(backend):
-    """Forward and backward give the same bits each time."""
-    z = unit(900, 16, torch.float32)
+    """Forward and backward give the same bits each time, also a backward that is repeated."""
+    z = unit(900, 16, torch.float32).requires_grad_()
     pull, push = sup_con_pairs(torch.randint(0, 7, (900,)))
-    results = []
-    for _ in range(2):
-        leaf = z.clone().requires_grad_()
-        losses = lw.contrast(leaf, pull=pull, push=push, temperature=0.1, backend=backend)
-        results.append((losses, torch.autograd.grad(losses.mean(), leaf)[0]))
-    assert torch.equal(results[0][0], results[1][0])
-    assert torch.equal(results[0][1], results[1][1])
+    one, other = (lw.contrast(z, pull=pull, push=push, temperature=0.1, backend=backend) for _ in range(2))
+    assert torch.equal(one, other)
+    gradient, *again = (torch.autograd.grad(x.mean(), z, retain_graph=True)[0] for x in (one, one, other))
+    assert all(torch.equal(gradient, repeated) for repeated in again)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_backward_can_be_repeated(backend):
-    """A retained graph gives the same gradient again."""
-    z = unit(10, 4).requires_grad_()
-    pull, push = sup_con_pairs(torch.arange(10) % 3)
-    losses = lw.contrast(z, pull=pull, push=push, temperature=0.1, backend=backend)
-    first = torch.autograd.grad(losses.sum(), z, retain_graph=True)[0]
-    assert torch.equal(first, torch.autograd.grad(losses.sum(), z)[0])
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0])
 def test_lengths_of_any_size(backend, scale):
     """Embeddings that are not normalised are also exact, beyond the range of e^s."""
@@ -235,7 +191,6 @@ def test_lengths_of_any_size(backend, scale):
     torch.testing.assert_close(losses.double(), expected, rtol=1e-5, atol=1e-5 * max(10 * scale**2, 1))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 def test_excluded_pairs_may_overflow(backend):
     """A similarity outside the range of its dtype does no harm where push is 0."""
     z = torch.eye(3) * 1e20
@@ -244,7 +199,6 @@ def test_excluded_pairs_may_overflow(backend):
         torch.testing.assert_close(lse, push.row_sum().log())
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("case", ["complement", "one long row", "all but one class"])
 def test_sums_taken_from_sums_do_not_cancel(backend, case):
     """A difference of class sums, or of a class sum and a long row, has at most twice the plain formula's error."""
@@ -262,18 +216,15 @@ def test_sums_taken_from_sums_do_not_cancel(backend, case):
     assert (mine - exact).norm() <= 2 * (usual - exact).norm()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 def test_empty_rows_are_minus_infinity_without_gradient(backend, monkeypatch):
     """log_sum_exp is −inf where push is empty, without gradient, whatever the upstream."""
     monkeypatch.setattr(tiles, "TILE", 2)
-    z = unit(5, 3).requires_grad_()
-    labels = torch.tensor([0, 0, 1, 2, 2])
-    for push in (
-        pairs.SameClass(labels) & pairs.NotSelf(5),
-        pairs.Explicit((pairs.SameClass(labels) & pairs.NotSelf(5)).dense() * 0.5),
-        pairs.NotSelf(5).scale(anchors=torch.tensor([1.0, 2.0, 0.0, 0.5, 1.0])),
-    ):
-        lse = lw.log_sum_exp(z, push=push, temperature=0.1, backend=backend)
+    z, others = unit(5, 3).requires_grad_(), unit(5, 3)
+    others_of_class = pairs.SameClass(torch.tensor([0, 0, 1, 2, 2])) & pairs.NotSelf(5)
+    scaled = pairs.NotSelf(5).scale(anchors=torch.tensor([1.0, 2.0, 0.0, 0.5, 1.0]))
+    pushes = others_of_class, pairs.Explicit(others_of_class.dense() * 0.5), scaled
+    for push, references in itertools.product(pushes, (None, others)):
+        lse = lw.log_sum_exp(z, references, push=push, temperature=0.1, backend=backend)
         assert torch.isneginf(lse).tolist() == [False, False, True, False, False]
         for value in (1.0, torch.inf):
             upstream = torch.tensor([0.0, 0.0, value, 0.0, 0.0], dtype=DOUBLE)
@@ -281,46 +232,46 @@ def test_empty_rows_are_minus_infinity_without_gradient(backend, monkeypatch):
             assert gradient.abs().sum() == 0
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_inactive_anchors_give_zero(backend):
-    """An anchor without positives, or with an empty push, has loss 0 and no gradient."""
-    z = unit(4, 3).requires_grad_()
+@pytest.mark.parametrize("temperature", [0.001, 0.1])
+def test_inactive_anchors_give_zero(backend, temperature):
+    """An anchor without positives, or with an empty push or one that is scaled by zero, has loss 0 and no gradient."""
+    z, c = unit(4, 3).requires_grad_(), torch.ones(4)
     pull = pairs.Explicit(torch.tensor([[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0], [1, 1, 0, 0]]).double())
-    push = pairs.Explicit(torch.tensor([[0, 1, 1, 1], [1, 0, 1, 0], [1, 1, 0, 1], [0, 0, 0, 0]]).double())
-    losses = lw.contrast(z, pull=pull, push=push, temperature=0.1, coefficient=torch.ones(4), backend=backend)
-    assert losses[2:].tolist() == [0, 0]
-    (gradient,) = torch.autograd.grad(losses, z, torch.tensor([0.0, 0.0, 1.0, 1.0], dtype=DOUBLE))
-    assert gradient.abs().sum() == 0
+    empty = pairs.Explicit(torch.tensor([[0, 1, 1, 1], [1, 0, 1, 0], [1, 1, 0, 1], [0, 0, 0, 0]]).double())
+    for push in (empty, pairs.NotSelf(4).scale(anchors=torch.tensor([1.0, 2.0, 0.5, 0.0]))):
+        losses = lw.contrast(z, pull=pull, push=push, temperature=temperature, coefficient=c, backend=backend)
+        assert losses[2:].tolist() == [0, 0]
+        inactive, every = torch.tensor([[0.0, 0.0, 1.0, 1.0], [1.0] * 4], dtype=DOUBLE)
+        assert torch.autograd.grad(losses, z, inactive, retain_graph=True)[0].abs().sum() == 0
+        assert torch.autograd.grad(losses, z, every)[0].isfinite().all()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(("n", "r"), [(0, 0), (0, 3), (3, 0)])
-def test_nothing_to_contrast(backend, n, r):
-    """Without queries there are no losses; without references they are zero."""
+@pytest.mark.parametrize("temperature", [0.001, 1.0])
+def test_nothing_to_contrast(backend, n, r, temperature):
+    """Without queries there are no losses; without references they are zero, also beyond the range of e^s."""
     queries, references = torch.randn(n, 2, requires_grad=True), torch.randn(r, 2)
-    losses = lw.contrast(
-        queries, references, pull=pairs.AllPairs(n, r), push=pairs.AllPairs(n, r), temperature=1.0, backend=backend
-    )
-    losses.sum().backward()
+    every = pairs.AllPairs(n, r)
+    losses = lw.contrast(queries, references, pull=every, push=every, temperature=temperature, backend=backend)
     assert losses.tolist() == [0.0] * n
-    assert queries.grad is not None
-    assert queries.grad.abs().sum() == 0
+    assert torch.equal(torch.autograd.grad(losses.sum(), queries)[0], torch.zeros(n, 2))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_autocast_is_off_inside(backend):
-    """Under autocast, forward and backward compute in float32."""
-    z = unit(600, 16, torch.float32)
-    pull, push = sup_con_pairs(torch.arange(600) % 9)
+@pytest.mark.parametrize("rows", [60, 600])
+def test_autocast_is_off_inside(backend, rows):
+    """Forward and backward compute in float32, whichever of the two is within autocast."""
+    z = unit(rows, 16, torch.float32)
+    pull, push = sup_con_pairs(torch.arange(rows) % 9)
     results = []
-    for enabled in (False, True):
+    for forward, backward in ((False, False), (True, False), (False, True)):
         leaf = z.clone().requires_grad_()
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=forward):
             losses = lw.contrast(leaf, pull=pull, push=push, temperature=0.1, backend=backend)
-        losses.mean().backward()  # as PyTorch asks: what dense leaves to autograd would run in the user's autocast
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=backward):
+            losses.mean().backward()
         results.append((losses, leaf.grad))
-    assert torch.equal(results[0][0], results[1][0])
-    assert torch.equal(results[0][1], results[1][1])
+    for other in results[1:]:
+        torch.testing.assert_close(other, results[0], rtol=0, atol=0)
 
 
 def test_mixed_dtypes_promote():
@@ -360,7 +311,6 @@ def test_the_triangle_is_taken_where_it_is_safe(monkeypatch):
         assert taken == [expected]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 def test_reductions_are_over_active_rows(backend):
     """The mean excludes inactive rows, whose zeros look the same as losses of 0."""
     z, labels = unit(8, 3).requires_grad_(), torch.tensor([0, 0, 0, 1, 1, 2, 3, 4])
@@ -373,8 +323,7 @@ def test_reductions_are_over_active_rows(backend):
     torch.testing.assert_close(reduced("sum"), rows.sum())
     torch.testing.assert_close(reduced("mean"), rows.sum() / 5)
     for reduction, share in (("sum", 1), ("mean", 5)):
-        mine, theirs = (torch.autograd.grad(loss, z)[0] for loss in (reduced(reduction), reduced("none").sum() / share))
-        torch.testing.assert_close(mine, theirs)
+        check_gradients(reduced(reduction), reduced("none").sum() / share, z)
 
 
 @pytest.mark.parametrize("temperature", [0.002, 0.01, 0.2])
@@ -422,25 +371,8 @@ def test_a_negative_power_is_that_of_opposite_references(temperature, backend, m
         found = evaluate(problem, z, (z,), temperature=temperature, backend=backend).logsums[0]
         expected = lw.log_sum_exp(z, -z, push=weight, temperature=temperature, backend="dense")
         torch.testing.assert_close(found, expected)
-        mine, theirs = (torch.autograd.grad(lse.square().sum(), z)[0] for lse in (found, expected))
-        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9 * float(theirs.abs().max()))
-
-
-def test_a_backward_within_autocast_is_that_outside(monkeypatch):
-    """Autocast around the backward changes nothing, for any number of rows and any backend."""
-    monkeypatch.setattr(tiles, "TILE", 64)
-    for rows in (60, 70):
-        z = unit(rows, 16, torch.float32)
-        pull, push = sup_con_pairs(torch.arange(rows) % 9)
-        for backend in (*BACKENDS, "auto"):
-            gradients = []
-            for enabled in (False, True):
-                leaf = z.clone().requires_grad_()
-                losses = lw.contrast(leaf, pull=pull, push=push, temperature=0.1, backend=backend)
-                with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
-                    losses.mean().backward()
-                gradients.append(leaf.grad)
-            assert torch.equal(*gradients)
+        size = float(torch.autograd.grad(expected.sum(), z, retain_graph=True)[0].abs().max())
+        check_gradients(found, expected, z, torch.linspace(-1, 1, 11, dtype=DOUBLE), rtol=1e-9, atol=1e-9 * size)
 
 
 def test_a_pull_below_the_diagonal_alone_is_not_lost(monkeypatch):
@@ -452,51 +384,16 @@ def test_a_pull_below_the_diagonal_alone_is_not_lost(monkeypatch):
     losses = lw.contrast(z, pull=pull, push=push, temperature=0.5, backend="tiled")
     expected = oracle(z, z, pull, push, 0.5)
     torch.testing.assert_close(losses, expected)
-    for mine, theirs in zip(torch.autograd.grad(losses.sum(), z), torch.autograd.grad(expected.sum(), z), strict=True):
-        torch.testing.assert_close(mine, theirs)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("temperature", [0.5, 0.01])
-def test_an_anchor_whose_push_is_scaled_by_zero(backend, temperature):
-    """It is inactive, without gradient or NaN, for references with and without gradient."""
-    z = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], requires_grad=True)
-    none = torch.tensor([0.0, 1.0, 2.0])
-    pull, push = pairs.NotSelf(3).mean_over_row(), pairs.NotSelf(3).scale(anchors=none)
-    losses = lw.contrast(z, pull=pull, push=push, temperature=temperature, backend=backend)
-    assert losses[0] == 0
-    assert torch.isfinite(torch.autograd.grad(losses.sum(), z)[0]).all()
-    others = torch.randn(5, 2)
-    lse = lw.log_sum_exp(
-        z, others, push=pairs.AllPairs(3, 5).scale(anchors=none), temperature=temperature, backend=backend
-    )
-    assert torch.isneginf(lse[0])
-    assert torch.autograd.grad(lse, z, torch.ones(3))[0][0].abs().sum() == 0
+    check_gradients(losses, expected, z)
 
 
 def test_a_power_beside_references_without_gradient():
     """The gradient of a section that is visited once includes the power of the push."""
     z, v = unit(4, 3).requires_grad_(), unit(6, 3)
-    gradients = [
-        torch.autograd.grad(
-            evaluate(ContrastSpec((Push(pairs.AllPairs(4, 6), 2.0),)), z, (v,), temperature=0.5, backend=backend)
-            .logsums[0]
-            .sum(),
-            z,
-        )[0]
-        for backend in BACKENDS
-    ]
-    for others in gradients[1:]:
-        torch.testing.assert_close(others, gradients[0])
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("temperature", [0.001, 0.1])
-def test_an_empty_batch_at_any_temperature(backend, temperature):
-    """An empty batch has loss 0, even beyond the range of plain exponentials."""
-    z = torch.zeros(0, 4, requires_grad=True)
-    assert lw.SupConLoss(temperature=temperature, backend=backend)(z, torch.zeros(0).long()) == 0
-    assert lw.InfoNCELoss(temperature=temperature, symmetric=True, backend=backend)(z, z) == 0
+    problem = ContrastSpec((Push(pairs.AllPairs(4, 6), 2.0),))
+    for backend in ("tiled", "auto"):
+        found, expected = (evaluate(problem, z, (v,), temperature=0.5, backend=way) for way in (backend, "dense"))
+        check_gradients(found.logsums[0], expected.logsums[0], z)
 
 
 def test_a_gradient_with_create_graph_is_that_without():
@@ -514,7 +411,6 @@ def test_a_gradient_with_create_graph_is_that_without():
             torch.testing.assert_close(first, again.detach())
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 def test_what_the_caller_changes_before_the_backward_changes_nothing(backend):
     """The caller may modify a coefficient it passed and counts it received."""
     z, coefficient = unit(6, 3).requires_grad_(), torch.rand(6, dtype=DOUBLE)
@@ -532,7 +428,6 @@ def test_what_the_caller_changes_before_the_backward_changes_nothing(backend):
     assert torch.equal(*gradients)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_graph_has_no_reference_cycle(backend):
     """A step's tensors are freed with its loss, without the garbage collector."""
     z, tau = torch.randn(30, 4, requires_grad=True), torch.tensor(0.1, requires_grad=True)
@@ -564,26 +459,12 @@ def test_dense_has_a_second_derivative():
     assert torch.autograd.gradgradcheck(losses, (z, tau))
 
 
-def traced(loss, z):
-    return torch.jit.trace(lambda rows: loss(rows), (z,))
-
-
 def forwarded(loss, z):
     with forward_ad.dual_level():
         return loss(forward_ad.make_dual(z, torch.ones_like(z)))
 
 
-class Wrapped(torch.nn.Module):
-    def __init__(self, loss):
-        super().__init__()
-        self.loss = loss
-
-    def forward(self, rows):
-        return self.loss(rows)
-
-
 @pytest.mark.filterwarnings("ignore")  # of torch's own, that it traces
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
     ("transform", "name"),
     [
@@ -591,8 +472,8 @@ class Wrapped(torch.nn.Module):
         (lambda loss, z: torch.func.vmap(loss)(z[None]), "torch.func"),
         (lambda loss, z: torch.func.jvp(loss, (z,), (z,)), "torch.func"),
         (forwarded, "forward-mode AD"),
-        (lambda loss, z: torch.export.export(Wrapped(loss), (z,)), "torch.export"),
-        (traced, "torch.jit.trace"),
+        (lambda loss, z: torch.export.export(loss, (z,)), "torch.export"),
+        (lambda loss, z: torch.jit.trace(lambda rows: loss(rows), (z,)), "torch.jit.trace"),
     ],
 )
 def test_unsupported_transforms_are_refused(transform, name, backend):
@@ -641,16 +522,13 @@ Z, ALL = torch.ones(3, 2), pairs.AllPairs(3, 3)
     ("change", "message"),
     [
         ({"temperature": 0.0}, "temperature to be a positive number .*got 0"),
-        ({"temperature": -1}, "positive number .*got -1"),
         ({"temperature": math.nan}, "positive number .*got nan"),
         ({"temperature": math.inf}, "positive number .*got inf"),
         ({"temperature": torch.tensor([0.1, 0.1])}, r"of shape \(\) or \(1,\), got shape \(2,\)"),
-        ({"temperature": torch.tensor([[0.1]])}, r"of shape \(\) or \(1,\), got shape \(1, 1\)"),
         (
             {"temperature": torch.tensor(-0.1)},
             'positive number.*got -0.1.*temperature="learned"; else learn its logarithm',
         ),
-        ({"temperature": torch.tensor([torch.nan])}, "positive number.*got nan.*learn its logarithm"),
         ({"push": pairs.AllPairs(3, 4)}, "push for 3 queries by 3 references"),
         ({"pull": None}, "pull to be a pair weight, got NoneType"),
         ({"pull": pairs.AllPairs(2, 3)}, "pull for 3 queries by 3 references"),
@@ -658,7 +536,6 @@ Z, ALL = torch.ones(3, 2), pairs.AllPairs(3, 3)
         ({"backend": "fast"}, "backend to be one of auto, dense, tiled, triton, got 'fast'"),
         ({"references": torch.ones(3, 5)}, "2 features"),
         ({"references": ()}, "empty tuple"),
-        ({"references": torch.ones(3, 2).long()}, "floating"),
         ({"queries": torch.ones(3)}, "floating rows of features"),
         ({"queries": torch.tensor([[1.0, 1.0], [1.0, torch.nan], [1.0, 1.0]])}, "queries to be finite.*the first at 1"),
         ({"references": torch.tensor([[1.0, 1.0], [1.0, 1.0], [1.0, torch.inf]])}, "references to be finite"),
@@ -668,7 +545,6 @@ Z, ALL = torch.ones(3, 2), pairs.AllPairs(3, 3)
         ({"queries": [1.0]}, "queries to be a tensor, got list"),
         ({"queries": torch.ones(3, 2).to(torch.float8_e4m3fn)}, "queries to have a floating dtype.*float8"),
         ({"references": torch.ones(3, 2).to_sparse()}, "references to be a dense"),
-        ({"references": torch.ones(3, 2, device="meta")}, "references to be a dense.*meta"),
         ({"reduction": "average"}, "reduction to be one of mean, sum, none, got 'average'"),
     ],
 )
@@ -755,8 +631,9 @@ def test_factors_of_references_weigh_a_pull(backend):
     z, v = unit(5, 3).requires_grad_(), unit(7, 3).requires_grad_()
     own = pairs.SameClass(torch.arange(5) % 2, torch.arange(7) % 2)
     pull = own.scale(torch.rand(5, dtype=DOUBLE), torch.rand(7, dtype=DOUBLE))
-    results = []
-    for way in (backend, "dense"):
-        loss = lw.contrast(z, v, pull=pull, push=pairs.AllPairs(5, 7), temperature=0.5, reduction="sum", backend=way)
-        results.append((loss, *torch.autograd.grad(loss, (z, v))))
-    torch.testing.assert_close(*results)
+    losses, expected = (
+        lw.contrast(z, v, pull=pull, push=pairs.AllPairs(5, 7), temperature=0.5, backend=way)
+        for way in (backend, "dense")
+    )
+    torch.testing.assert_close(losses, expected)
+    check_gradients(losses, expected, (z, v))

@@ -1,12 +1,9 @@
 """Steps on Triton's own launcher and a stub of the driver: how they are launched, and what a CUDA graph would hold."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from operator_checks import ROOT, run_python
 
 from benchmarks import stub_driver
 
@@ -17,24 +14,13 @@ pytestmark = [
     pytest.mark.skipif(stub_driver.missing() is not None, reason=f"no stub driver: {stub_driver.missing()}"),
 ]
 
-ROOT = Path(__file__).parents[2]
-ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"} | {"PYTHONPATH": str(ROOT)}
 LOSSES = "SupCon", "SupCon, sorted", "float32, every row, τ learned", "InfoNCE with a queue", "hard negatives"
 
 
 @pytest.fixture(scope="module")
 def steps():
     """Return what a process without the interpreter found of each loss's steps."""
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "tests" / "processes" / "recorded_steps.py")],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=900,
-        env=ENVIRONMENT,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout)
+    return json.loads(run_python(ROOT / "tests" / "processes" / "recorded_steps.py"))
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -63,16 +49,7 @@ def test_a_number_of_the_host_is_part_of_a_graph(loss, steps):
 
 def test_the_hosts_side_is_measured(tmp_path):
     """Steps of both losses, their parts as shares of the whole; how long they take is no test's matter."""
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "host", "--sizes", "64", "--repeats", "3", "--out", str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=900,
-        cwd=ROOT,
-        env=ENVIRONMENT,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    run_python("-m", "benchmarks", "host", "--sizes", "64", "--repeats", "3", "--out", tmp_path)
     (file,) = tmp_path.glob("*.json")
     found = json.loads(file.read_text(encoding="utf-8"))["results"]
     for loss, launches in (("SupConLoss", 7), ("InfoNCELoss", 10)):

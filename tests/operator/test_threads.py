@@ -5,12 +5,11 @@ import subprocess
 import sys
 import threading
 import time
-import weakref
 
 import pytest
 import torch
+from operator_checks import Held
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 import likewise as lw
 from likewise.operator import threads, tiles
@@ -207,26 +206,16 @@ with threads.single_threaded():
 
 
 class Peak(TorchDispatchMode):
-    """The largest number of bytes that results of operations hold at once."""
+    """Add up what results of operations hold."""
 
     def __init__(self):
         super().__init__()
-        self.held = self.most = 0
-        self._known = set()
+        self.held = Held()
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         result = operation(*args, **(kwargs or {}))
-        for value in tree_leaves(result):
-            if isinstance(value, torch.Tensor) and (name := value.untyped_storage()._cdata) not in self._known:  # noqa: SLF001
-                self._known.add(name)
-                self.held += value.untyped_storage().nbytes()
-                self.most = max(self.most, self.held)
-                weakref.finalize(value.untyped_storage(), self._free, name, value.untyped_storage().nbytes())
+        self.held.add(result, torch.device("cpu"))
         return result
-
-    def _free(self, name, size):
-        self._known.discard(name)
-        self.held -= size
 
 
 @pytest.mark.parametrize(
@@ -237,6 +226,6 @@ def test_a_small_step_holds_little_beside_its_rows(rows, learned, limit, monkeyp
     in_threads(monkeypatch, 1)
     temperature = torch.tensor(0.1, requires_grad=True) if learned else 0.1
     z, labels = torch.randn(rows, 2048, requires_grad=True), torch.arange(rows) % 9
-    with Peak() as peak:
+    with Peak() as mode:
         lw.SupConLoss(temperature=temperature)(z, labels).backward()
-    assert peak.most <= limit * 2**20, peak.most / 2**20
+    assert mode.held.peak <= limit * 2**20, mode.held.peak / 2**20

@@ -4,13 +4,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from operator_checks import DOUBLE, check_gradients, unit
 
 import likewise as lw
 from likewise import pairs
 from likewise.operator import ContrastSpec, Push, evaluate, tiles
-
-BACKENDS = ["dense", "tiled", "auto"]
-DOUBLE = torch.float64
 
 
 def both_directions(queries, references, *, push, temperature, backend="auto"):
@@ -19,10 +17,6 @@ def both_directions(queries, references, *, push, temperature, backend="auto"):
         ContrastSpec((Push(push),), both_ways=True), queries, (references,), temperature=temperature, backend=backend
     )
     return found.logsums[0], found.columns[0]
-
-
-def unit(n, d, dtype=DOUBLE):
-    return torch.nn.functional.normalize(torch.randn(n, d, dtype=DOUBLE), dim=1).to(dtype)
 
 
 def clustered(n, d, dtype=DOUBLE):
@@ -47,7 +41,6 @@ def values_and_gradients(formula, operands, push, temperature, upstreams, **opti
     return *(v.detach() for v in values), *torch.autograd.grad(total, [*leaves, tau])
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("temperature", [0.003, 0.03, 0.1, 1.0])
 @pytest.mark.parametrize("tile", [3, 512])
 @pytest.mark.parametrize("used", ["both", "rows", "columns"])
@@ -62,11 +55,9 @@ def test_both_ways_are_the_plain_formula(backend, temperature, tile, used, monke
     for push in (pairs.AllPairs(7, 8), pairs.NotSelf(7, 8), pairs.Explicit(weights), pairs.AllPairs(7, 8) * 1e-3):
         expected = values_and_gradients(plain, rows, push, temperature, upstreams)
         given = values_and_gradients(both_directions, rows, push, temperature, upstreams, backend=backend)
-        for mine, theirs in zip(given, expected, strict=True):
-            torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10 / temperature**2)
+        torch.testing.assert_close(given, expected, rtol=1e-10, atol=1e-10 / temperature**2)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("temperature", [0.01, 0.4])
 def test_gradcheck(backend, temperature, monkeypatch):
     """Gradients match finite differences, also for each input alone."""
@@ -88,7 +79,7 @@ def test_gradcheck(backend, temperature, monkeypatch):
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.integers(1, 30), st.integers(1, 30), st.integers(1, 9), st.sampled_from([0.003, 0.03, 1.0]), st.integers(0, 999)
+    st.integers(0, 30), st.integers(0, 30), st.integers(1, 9), st.sampled_from([0.003, 0.03, 1.0]), st.integers(0, 999)
 )
 def test_ragged_sizes(n, r, tile, temperature, seed):
     """Any sizes and tiles give the same as the one-way operator for each direction."""
@@ -109,7 +100,6 @@ def rounded(result, dtype):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("temperature", [0.003, 0.01, 0.05, 0.2, 1.0])
 def test_error_is_within_twice_that_of_the_plain_formula(backend, dtype, temperature):
@@ -127,28 +117,10 @@ def test_error_is_within_twice_that_of_the_plain_formula(backend, dtype, tempera
         ours = values_and_gradients(both_directions, wide, push, temperature, upstreams, backend=backend)
         mine += torch.stack([(rounded(x, dtype) - y).norm() for x, y in zip(ours, exact, strict=True)])
         theirs += torch.stack([(rounded(x, dtype) - y).norm() for x, y in zip(usual, exact, strict=True)])
-        theirs[-1] += (
-            torch.finfo(torch.float32).eps * exact[-1].abs() / 2
-        )  # luck may round one number without any error
-    worse = {name: (x, y) for name, x, y in zip(names, mine.tolist(), theirs.tolist(), strict=True) if x > 2 * y}
-    assert not worse
+        theirs[-1] += torch.finfo(torch.float32).eps * exact[-1].abs() / 2  # luck may round one number without error
+    assert (mine <= 2 * theirs).all(), dict(zip(names, zip(mine.tolist(), theirs.tolist(), strict=True), strict=True))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("temperature", [0.01, 0.1])
-def test_same_input_same_bits(backend, temperature):
-    """Forward and backward give the same bits each time."""
-    operands, upstreams = clustered(900, 16, torch.float32), torch.randn(2, 900)
-    again = [
-        values_and_gradients(
-            both_directions, operands, pairs.AllPairs(900, 900), temperature, upstreams, backend=backend
-        )
-        for _ in range(2)
-    ]
-    assert all(torch.equal(one, other) for one, other in zip(*again, strict=True))
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("temperature", [0.001, 0.1])
 def test_empty_rows_and_columns_are_minus_infinity_without_gradient(backend, temperature, monkeypatch):
     """Rows and columns without any pair are −inf and have no gradient, whatever the upstream."""
@@ -167,81 +139,18 @@ def test_empty_rows_and_columns_are_minus_infinity_without_gradient(backend, tem
             assert all(gradient.abs().sum() == 0 for gradient in gradients)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(("n", "r"), [(0, 0), (0, 3), (3, 0)])
-def test_nothing_to_contrast(backend, n, r):
-    """Without queries every reference is empty, and vice versa."""
-    z, v = torch.randn(n, 2, requires_grad=True), torch.randn(r, 2, requires_grad=True)
-    rows, columns = both_directions(z, v, push=pairs.AllPairs(n, r), temperature=0.1, backend=backend)
-    assert rows.tolist() == [-torch.inf] * n
-    assert columns.tolist() == [-torch.inf] * r
-    gradients = torch.autograd.grad((rows, columns), (z, v), (torch.ones(n), torch.ones(r)))
-    assert all(gradient.abs().sum() == 0 for gradient in gradients)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0])
-def test_lengths_of_any_size(backend, scale):
-    """Rows that are not normalised are also exact, beyond the range of e^s."""
-    rows = [(torch.randn(n, 4, dtype=DOUBLE) * scale).float() for n in (20, 30)]
-    push, upstreams = pairs.AllPairs(20, 30), (torch.rand(20), torch.rand(30))
-    exact = values_and_gradients(plain, [x.double() for x in rows], push, 0.1, upstreams)
-    given = values_and_gradients(both_directions, rows, push, 0.1, upstreams, backend=backend)
-    for mine, theirs in zip(given[:2], exact[:2], strict=True):
-        torch.testing.assert_close(mine.double(), theirs, rtol=1e-5, atol=1e-5 * max(10 * scale**2, 1))
-    assert all(torch.isfinite(gradient).all() for gradient in given[2:])
-
-
-def test_autocast_is_off_inside():
-    """Under autocast, forward and backward compute in float32, also in the loss."""
-    queries, keys = clustered(600, 16, torch.float32)
-    results = []
-    for enabled in (False, True):
-        leaf = queries.clone().requires_grad_()
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
-            loss = lw.InfoNCELoss(symmetric=True)(leaf, keys)
-            loss.backward()
-        results.append((loss, leaf.grad))
-    assert torch.equal(results[0][0], results[1][0])
-    assert torch.equal(results[0][1], results[1][1])
-
-
-def test_a_second_derivative_is_refused():
-    """The tiled backend raises if a second derivative is requested."""
-    z, v = unit(5, 3).requires_grad_(), unit(4, 3)
-    for temperature in (0.002, 0.1):
-        lse = both_directions(z, v, push=pairs.AllPairs(5, 4), temperature=temperature, backend="tiled")
-        with pytest.raises(RuntimeError, match="second derivatives"):
-            torch.autograd.grad(lse[0].sum(), z, create_graph=True)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("temperature", [0.01, 0.07])
 @pytest.mark.parametrize("reduction", ["mean", "none"])
 def test_symmetric_info_nce_is_the_mean_of_both_directions(backend, temperature, reduction):
     """One product gives the same loss and gradients as each direction on its own."""
-    results = []
-    for whole in (True, False):
-        queries, keys = (unit(9, 5).requires_grad_() for _ in range(2)) if whole else results[0][0]
-        options = {"temperature": temperature, "backend": backend, "reduction": reduction}
-        loss_of = lw.InfoNCELoss(**options, symmetric=whole)
-        loss = loss_of(queries, keys) if whole else (loss_of(queries, keys) + loss_of(keys, queries)) / 2
-        gradients = torch.autograd.grad(loss, (queries, keys), torch.linspace(0, 1, 9) if loss.ndim else None)
-        results.append(((queries, keys), loss, *gradients))
-        assert loss_of.last["active_anchors"] == 9
-        assert loss_of.last["positives_per_anchor"].tolist() == [1.0] * 9
-    for mine, theirs in zip(results[0][1:], results[1][1:], strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-10)
-
-
-def test_bad_input_is_refused():
-    """A push of another shape, with negative weights, or an unknown backend is an error that says so."""
-    z, push = torch.eye(3), pairs.AllPairs(3, 3)
-    for change, message in [
-        ({"push": pairs.AllPairs(3, 4)}, "push for 3 queries by 3 references"),
-        ({"push": push * -1.0}, "push to have weights ≥ 0"),
-        ({"backend": "fast"}, "backend to be one of"),
-        ({"temperature": 0.0}, "temperature to be a positive number"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            both_directions(z, z, **{"push": push, "temperature": 0.1} | change)
+    queries, keys = (unit(9, 5).requires_grad_() for _ in range(2))
+    whole, one_way = (
+        lw.InfoNCELoss(temperature=temperature, backend=backend, reduction=reduction, symmetric=symmetric)
+        for symmetric in (True, False)
+    )
+    loss, expected = whole(queries, keys), (one_way(queries, keys) + one_way(keys, queries)) / 2
+    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=1e-10)
+    upstream = torch.linspace(0, 1, 9, dtype=DOUBLE) if loss.ndim else None
+    check_gradients(loss, expected, (queries, keys), upstream, rtol=1e-12, atol=1e-10)
+    assert whole.last["active_anchors"] == 9
+    assert whole.last["positives_per_anchor"].tolist() == [1.0] * 9

@@ -5,7 +5,7 @@ import torch
 
 import likewise as lw
 from likewise import pairs
-from likewise.pairs import hardest
+from likewise.pairs import weight
 
 DOUBLE = torch.float64
 
@@ -19,7 +19,7 @@ def unit(n, d=5, seed=0):
 @pytest.fixture(params=[1024, 4])
 def _tiles(request, monkeypatch):
     """Look at all pairs in one tile, or in several."""
-    monkeypatch.setattr(hardest, "STREAM", request.param)
+    monkeypatch.setattr(weight, "STREAM", request.param)
 
 
 @pytest.mark.usefixtures("_tiles")
@@ -50,17 +50,13 @@ K, AMONG = "k to be an integer of at least 1, got ", "among to be a set .* of 4 
     ("make", "told"),
     [
         (lambda: pairs.Hardest(Z, NOT_SELF, 0), K + "0"),
-        (lambda: pairs.Hardest(Z, NOT_SELF, "1"), K + "'1'"),
         (lambda: pairs.Hardest(Z, NOT_SELF, 1.5), K + "1.5"),
         (lambda: pairs.Hardest(Z, pairs.NotSelf(3)), AMONG + r"NotSelf\(3, 3\)"),
         (lambda: pairs.Hardest(Z, NOT_SELF * 2.0), AMONG + r"Scaled\(4, 4\)"),
         (lambda: pairs.Hardest(Z, torch.eye(4)), AMONG + "Tensor: build a set"),
         (lambda: pairs.Hardest(Z * torch.nan, NOT_SELF), "queries to be finite"),
-        (lambda: pairs.Hardest(Z, NOT_SELF, references=Z * torch.inf), "references to be finite"),
         (lambda: pairs.Hardest(Z, NOT_SELF, references=Z[:, :2]), "references to be .* width of the queries'"),
         (lambda: pairs.Hardest(Z.tolist(), NOT_SELF), "queries to be a tensor, got list"),
-        (lambda: pairs.LowRank(Z.tolist()), "anchors to be a tensor, got list"),
-        (lambda: pairs.Below("guide", limits=Z[:, 0]), "anchors to be a tensor, got str"),
         (lambda: pairs.Below(Z, limits=0.5), "limits as a tensor, one for each of 4 anchors, got float"),
         (lambda: pairs.Below(Z, limits=Z[:2, 0]), r"limits as .*, got torch.Size\(\[2\]\)"),
         (lambda: pairs.Below(Z, limits=Z[:, 0] * torch.nan), "limits that are numbers or infinite, got NaN"),

@@ -10,7 +10,6 @@ from torch import Tensor
 
 import likewise as lw
 from likewise import pairs
-from likewise.pairs import label_sets as label_sets_module
 from likewise.pairs import weight as weight_module
 from likewise.pairs.explicit import Listed
 
@@ -35,6 +34,11 @@ def numbers(draw, count, low=-2):
     return torch.tensor(draw(values), dtype=DOUBLE) / 2
 
 
+def multi_hot(draw, count):
+    values = st.lists(st.booleans(), min_size=3 * count, max_size=3 * count)
+    return torch.tensor(draw(values), dtype=torch.bool).view(count, 3)
+
+
 def loop(n, r, value):
     return torch.tensor([[float(value(i, j)) for j in range(r)] for i in range(n)], dtype=DOUBLE).reshape(n, r)
 
@@ -52,30 +56,22 @@ def placed(draw, anchors, references):
 @st.composite
 def sets(draw, n, r, depth=2):
     """Draw a set of pairs and its matrix."""
-    kind = draw(
-        st.sampled_from(
-            ["class", "sample", "self", "all", "none", "mask", "labels", "below", "and", "or", "not"][
-                : 11 if depth else 8
-            ]
-        )
-    )
-    if kind == "and":
+    simple = ["class", "self", "all", "none", "mask", "labels", "below"]
+    kind = draw(st.sampled_from([*simple, "and", "or", "not"] if depth else simple))
+    if kind in ("and", "or"):
         one, other = draw(sets(n, r, depth - 1)), draw(sets(n, r, depth - 1))
-        return Twin(one.weight & other.weight, one.matrix * other.matrix)
-    if kind == "or":
-        one, other = draw(sets(n, r, depth - 1)), draw(sets(n, r, depth - 1))
-        return Twin(one.weight | other.weight, torch.maximum(one.matrix, other.matrix))
+        both, either = (one.matrix * other.matrix), torch.maximum(one.matrix, other.matrix)
+        return Twin(one.weight & other.weight, both) if kind == "and" else Twin(one.weight | other.weight, either)
     if kind == "not":
         one = draw(sets(n, r, depth - 1))
         return Twin(~one.weight, 1 - one.matrix)
-    if kind in ("class", "sample"):
-        make = pairs.SameClass if kind == "class" else pairs.SameSample
+    if kind == "class":
         key = integers(draw, n)
         if n == r and draw(st.booleans()):
-            return Twin(make(key), loop(n, r, lambda i, j: key[i] == key[j]))
+            return Twin(pairs.SameClass(key), loop(n, r, lambda i, j: key[i] == key[j]))
         other = integers(draw, r)
         key, offset = draw(placed(key, other))
-        return Twin(make(key, other, offset=offset), loop(n, r, lambda i, j: key[i] == other[j]))
+        return Twin(pairs.SameClass(key, other, offset=offset), loop(n, r, lambda i, j: key[i] == other[j]))
     if kind == "self":
         offset = draw(st.integers(0, 3))
         return Twin(pairs.NotSelf(n, r, offset), loop(n, r, lambda i, j: i + offset != j))
@@ -84,23 +80,19 @@ def sets(draw, n, r, depth=2):
         limits = (integers(draw, n) % 5).to(DOUBLE)
         return Twin(pairs.Below(*given, limits=limits), loop(n, r, lambda i, j: one[i] @ other[j] <= limits[i]))
     if kind == "mask":
-        mask = torch.tensor(draw(st.lists(st.booleans(), min_size=9, max_size=9))).view(3, 3)
+        mask = multi_hot(draw, 3)
         rows = torch.tensor(draw(st.lists(st.integers(0, 2), min_size=n, max_size=n))).long()
         columns = rows if n == r else torch.arange(r) % 3
         return Twin(pairs.Explicit(mask, rows, columns), loop(n, r, lambda i, j: mask[rows[i], columns[j]]))
     if kind == "labels":
-        one = torch.tensor(draw(st.lists(st.booleans(), min_size=3 * n, max_size=3 * n))).view(n, 3)
+        one = multi_hot(draw, n)
         other = torch.ones(r, 3, dtype=torch.bool).triu() if n != r else one
         one, offset = draw(placed(one, other)) if n != r else (one, None)
         twin = pairs.SharesLabel(one, None if other is one else other, offset=offset)
         return Twin(twin, loop(n, r, lambda i, j: (one[i] & other[j]).any()))
-    return Twin(
-        *(
-            (pairs.AllPairs(n, r), torch.ones(n, r, dtype=DOUBLE))
-            if kind == "all"
-            else (pairs.NoPairs(n, r), torch.zeros(n, r, dtype=DOUBLE))
-        )
-    )
+    if kind == "all":
+        return Twin(pairs.AllPairs(n, r), torch.ones(n, r, dtype=DOUBLE))
+    return Twin(pairs.NoPairs(n, r), torch.zeros(n, r, dtype=DOUBLE))
 
 
 def vectors(draw, n, r):
@@ -115,8 +107,7 @@ def vectors(draw, n, r):
 @st.composite
 def label_weights(draw, n, r):
     """Draw a weight of label sets and its matrix, label by label."""
-    one = torch.tensor(draw(st.lists(st.booleans(), min_size=3 * n, max_size=3 * n)), dtype=torch.bool).view(n, 3)
-    other = torch.tensor(draw(st.lists(st.booleans(), min_size=3 * r, max_size=3 * r)), dtype=torch.bool).view(r, 3)
+    one, other = multi_hot(draw, n), multi_hot(draw, r)
     given = (one,) if n == r and draw(st.booleans()) else (one, other)
     other = given[-1]
     worth = numbers(draw, 3 * n, low=0).view(n, 3) if draw(st.booleans()) else None
@@ -142,13 +133,9 @@ def label_weights(draw, n, r):
 @st.composite
 def weights(draw, n, r, depth=2):
     """Draw a weight and its matrix."""
-    kind = draw(
-        st.sampled_from(
-            ["set", "labels", "vectors", "scale", "number", "sum", "product", "mean", "transpose", "concat"][
-                : 10 if depth else 3
-            ]
-        )
-    )
+    simple = ["set", "labels", "vectors"]
+    derived = ["scale", "number", "sum", "product", "mean", "transpose", "concat"]
+    kind = draw(st.sampled_from(simple + derived if depth else simple))
     if kind == "set":
         return draw(sets(n, r))
     if kind == "labels":
@@ -244,7 +231,7 @@ def test_jaccard_by_label_is_its_row_sum_label_by_label(seed, tile):
     generator = torch.Generator().manual_seed(seed)
     one, other = (torch.rand(count, 4, generator=generator) < 0.4 for count in (6, 7))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(label_sets_module, "STREAM", tile)
+        patch.setattr(weight_module, "STREAM", tile)
         sums, counts = pairs.Jaccard(one, other).by_label(DOUBLE, CPU)
     for i, y in enumerate(one):
         shared = [v for v in other if (y & v).any()]
@@ -305,6 +292,7 @@ def test_known_row_sums_are_not_computed(monkeypatch):
     assert weight.support().tolist() == [True, False]
     sums = torch.tensor([0, 5])  # not the true ones, so that it shows which are taken
     known = weight.with_row_sums(sums)
+    assert torch.equal(known.T.row_sum(), weight.dense().sum(dim=0))  # its transpose has its own
     sums.zero_()  # what came in may change
     monkeypatch.setattr(pairs.Overlap, "tile", lambda *_: pytest.fail("a tile was computed"))
     monkeypatch.setattr(pairs.Overlap, "product", lambda *_: pytest.fail("a product was computed"))
@@ -317,15 +305,6 @@ def test_known_row_sums_are_not_computed(monkeypatch):
     assert known.mean_over_row().support().tolist() == [False, True]
     assert weight.row_sum().tolist() == [8, 0]  # the weight itself is as it was
     assert isinstance(known, pairs.Overlap)
-
-
-def test_a_weight_with_known_row_sums_is_the_same_weight():
-    """Its tiles, products and transpose are those of the original weight; the transpose computes its own sums."""
-    weight = pairs.Overlap(torch.tensor([[1, 0, 1], [0, 1, 1]]), torch.tensor([[1, 1, 0]]))
-    known = weight.with_row_sums(weight.row_sum())
-    assert torch.equal(known.dense(), weight.dense())
-    assert torch.equal(known @ torch.ones(1, 2), weight @ torch.ones(1, 2))
-    assert torch.equal(known.T.row_sum(), weight.dense().sum(dim=0))
 
 
 def test_equal_stays_closed_form(monkeypatch):
@@ -352,13 +331,6 @@ def test_sections_receive_their_own_gradient():
     torch.testing.assert_close(second.grad, torch.full((2, 4), 3.0))
 
 
-def test_class_sums_repeat_bit_for_bit():
-    """The same class sums have the same bits every time."""
-    labels, x = torch.randint(0, 5, (2000,)), torch.randn(2000, 16)
-    first, second = (pairs.SameClass(labels) @ x for _ in range(2))
-    assert torch.equal(first, second)
-
-
 class Column(pairs.PairWeight):
     """One's own, whose tiles lack columns."""
 
@@ -376,69 +348,38 @@ class Column(pairs.PairWeight):
         (lambda: pairs.SameClass(torch.rand(3)), ValueError, "integer"),
         (lambda: pairs.SameClass(torch.ones(3, 2).long()), ValueError, "SharesLabel"),
         (lambda: pairs.SameClass(torch.arange(2), torch.arange(4), offset=1), ValueError, "own values from 1 on"),
-        (lambda: pairs.SameSample(torch.arange(2), torch.arange(2), offset=1), ValueError, "own values from 1 on"),
-        (lambda: pairs.SharesLabel(ONE, 1 - ONE, offset=0), ValueError, "reference_label_sets to have the 1 anchors'"),
         (lambda: pairs.SharesLabel(torch.tensor([[0, 2]])), ValueError, "zeros and ones"),
         (lambda: pairs.SharesLabel(torch.ones(2, 3), torch.ones(2, 4)), ValueError, "3 and 4"),
-        (
-            lambda: pairs.Jaccard(ONE, worth=torch.ones(2, 3)),
-            ValueError,
-            r"worth .* shape \(1, 2\), got shape \(2, 3\)",
-        ),
+        (lambda: pairs.Jaccard(ONE, worth=torch.ones(2, 3)), ValueError, r"worth .* \(1, 2\), got shape \(2, 3\)"),
         (lambda: pairs.LowRank(ONE), ValueError, "anchors to be floating vectors"),
         (lambda: pairs.LowRank(torch.ones(2, 3), torch.ones(2, 4)), ValueError, r"references .* shape \(n, 3\), got"),
-        (
-            lambda: pairs.Below(torch.ones(2, 3, requires_grad=True), limits=torch.ones(2)),
-            ValueError,
-            r"without gradient",
-        ),
         (lambda: pairs.LowRank(torch.full((2, 3), torch.nan)), ValueError, "anchors to be finite, got NaN"),
-        (lambda: pairs.Below(torch.ones(2, 3), limits=torch.ones(3)), ValueError, "one for each of 2 anchors"),
         (lambda: pairs.Overlap(ONE, worth=-torch.ones(1, 2)), ValueError, "worth that is finite and ≥ 0"),
         (lambda: pairs.MeanSimilarity(ONE, torch.ones(3, 3)), ValueError, r"similarity as .* 2 labels .* got"),
-        (
-            lambda: pairs.MaxSimilarity(ONE, torch.full((2, 2), torch.nan)),
-            ValueError,
-            r"similarity within \[0, 1\]",
-        ),
+        (lambda: pairs.MaxSimilarity(ONE, torch.full((2, 2), torch.nan)), ValueError, r"similarity within \[0, 1\]"),
         (lambda: 2 - pairs.MeanSimilarity(ONE, torch.eye(2)), TypeError, "1 - a set or a similarity"),
-        (lambda: 1 - pairs.Overlap(ONE), TypeError, "1 - a set"),
         (lambda: 1 - pairs.Explicit(torch.tensor([[1.5]])), TypeError, "1 - a set"),
-        (lambda: 1 - pairs.Explicit(torch.tensor([[-0.5]])), TypeError, "1 - a set"),
         (lambda: pairs.Explicit(torch.ones(1, 1, requires_grad=True)), ValueError, r"requires a gradient: .detach\(\)"),
         (lambda: pairs.AllPairs(2, 2) * 0.5 | pairs.NotSelf(2), TypeError, r"sets .* \| .* use \+"),
         (lambda: pairs.AllPairs(2, 2) and pairs.NotSelf(2), TypeError, "expected &, .* or ~ .* got AllPairs"),
-        (lambda: pairs.AllPairs(2, 2) or pairs.NotSelf(2), TypeError, "expected &, .* or ~ .* got AllPairs"),
-        (lambda: not pairs.NotSelf(2) * 0.5, TypeError, "expected &, .* or ~"),
         (lambda: pairs.NotSelf(2) | 1, TypeError, r"another pair weight for \|, got int"),
         (lambda: pairs.NotSelf(2) | pairs.NotSelf(3), ValueError, "same shape"),
-        (lambda: pairs.SharesLabel(ONE) | pairs.NotSelf(2), ValueError, r"same shape, got SharesLabel.* and NotSelf"),
-        (
-            lambda: pairs.AllPairs(2, 2).with_row_sums(torch.ones(3)),
-            ValueError,
-            r"each of 2 anchors, got shape \(3,\): \S",
-        ),
+        (lambda: pairs.AllPairs(2, 2).with_row_sums(torch.ones(3)), ValueError, r"each of 2 anchors, got shape \(3,\)"),
         (lambda: pairs.AllPairs(1, 2).with_row_sums(-torch.ones(1)), ValueError, "finite and ≥ 0"),
-        (lambda: pairs.AllPairs(1, 2).with_row_sums(torch.tensor([torch.nan])), ValueError, "finite and ≥ 0"),
         (lambda: (pairs.AllPairs(1, 2) * -1).with_row_sums(torch.ones(1)), ValueError, "weights ≥ 0, got Scaled"),
         (lambda: pairs.Explicit(torch.tensor([[1.0, torch.nan]])), ValueError, "NaN"),
         (lambda: pairs.Explicit(torch.ones(3)), ValueError, "matrix"),
         (lambda: pairs.Explicit(torch.ones(2, 2), rows=torch.tensor([2])), ValueError, "from 0 to 1, got 2 to 2"),
         (lambda: pairs.NotSelf(-1), ValueError, "n=-1"),
         (lambda: pairs.NotSelf("3"), ValueError, "integers of at least 0, got str"),
-        (lambda: pairs.NotSelf(torch.arange(3)), ValueError, "integers of at least 0, got Tensor"),
         (lambda: pairs.Explicit("x"), ValueError, "weights as a matrix of numbers, got str"),
-        (lambda: pairs.NotSelf(2) and pairs.AllPairs(2, 2), TypeError, r"&, \| or ~ for sets .* got NotSelf\(2, 2\)"),
         (lambda: Column((3, 2)).dense(), ValueError, r"tile of Column\(3, 2\) of shape \(3, 2\), got \(3, 1\)"),
-        (lambda: Column((3, 2)) @ torch.ones(2, 1), ValueError, "tile of Column"),
         (lambda: pairs.AllPairs(2, -3), ValueError, "-3"),
         (lambda: pairs.AllPairs(2, 2).scale(torch.ones(3)), ValueError, "2 anchors"),
         (lambda: pairs.AllPairs(2, 2).scale(torch.tensor([1, torch.inf])), ValueError, "finite"),
         (lambda: pairs.AllPairs(2, 2) + pairs.AllPairs(2, 3), ValueError, "same shape"),
-        (lambda: pairs.AllPairs(2, 2) & pairs.NotSelf(3), ValueError, "same shape"),
         (lambda: pairs.AllPairs(2, 2) * 0.5 & pairs.NotSelf(2), TypeError, "use \\*"),
         (lambda: ~(pairs.AllPairs(2, 2) * 0.5), TypeError, "a set of pairs .* got ~"),
-        (lambda: pairs.AllPairs(2, 2) + 1, TypeError, "pair weight"),
         (lambda: pairs.AllPairs(2, 2) * float("nan"), ValueError, "finite number .*got nan"),
         (lambda: pairs.Explicit(torch.ones(2, 2), rows=torch.ones(2).bool()), ValueError, "vector of integers"),
         (lambda: (pairs.AllPairs(2, 2) * -1).mean_over_row(), ValueError, "negative"),
@@ -507,4 +448,4 @@ def test_a_guide_leaves_out_what_it_finds_similar():
     expected = torch.stack(expected)
     assert 0 < (counted.dense() == 0).sum() < 100
     torch.testing.assert_close(losses, expected)
-    torch.testing.assert_close(*(torch.autograd.grad(of.sum(), queries)[0] for of in (losses, expected)))
+    torch.testing.assert_close(*(torch.autograd.grad(of.sum(), queries) for of in (losses, expected)))

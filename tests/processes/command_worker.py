@@ -11,14 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-MODULES = [
-    "likewise.workflows.training",
-    "likewise.configuration",
-    "lightning",
-    "sklearn.linear_model",
-    "sklearn.manifold",
-    "plotly.graph_objects",
-]
+MODULES = ["likewise.workflows.training", "likewise.configuration", "lightning", "sklearn.linear_model"]
+MODULES += ["sklearn.manifold", "plotly.graph_objects"]
 MODULES += ["torch.nn.parallel.distributed", "likewise.losses", "likewise.memory"]  # what workers take
 
 
@@ -44,6 +38,19 @@ def start_together(arguments, folder, processes, kills=(), *, said=False, each=(
         where = folders[rank] if folders else folder
         started.append(start(words, where, dict(kills).get(rank), files, **({} if processes == 1 else place)))
     return started
+
+
+def killed_and_resumed(words, folder, *moments):
+    """Run `likewise train` in a folder, which dies at each of some moments and is resumed; return the run's folder."""
+    for moment in moments:
+        assert end_of(start(["train", *words], folder, moment)) == -signal.SIGKILL, moment
+        (left,) = (folder / "runs").iterdir()
+        assert left.suffix == ".partial"
+        words = ["--resume", str(left)]
+    assert end_of(start(["train", *words], folder)) == 0
+    (left,) = (folder / "runs").iterdir()
+    assert left.suffix != ".partial"
+    return left
 
 
 def free_port():

@@ -84,14 +84,12 @@ def run_of(folder, names, samples=90, *, images=True, shape=(3, 6, 6), snapshot=
     for of in (found, raw_features(Parts(*parts))) if images else (found,):
         for evaluation in evaluations if len(names) > 1 else ():
             run.add(evaluation(*of))
-    with run.writing(run.embeddings.name) as path:
-        save_features(path, found)
+    save_features(run.embeddings, found)
     if snapshot:
         index = torch.arange(24)
         embeddings = torch.randn(24, 2, 8, generator=generator)
         batch = Snapshot(embeddings, index, parts[0].labels[index], epoch=2, step=2, samples=24, temperature=0.1)
-        with run.writing(run.batches.name) as path:
-            save_snapshots(path, {"last": batch})
+        save_snapshots(run.batches, {"last": batch})
     write_page(run.report, [RunView(run, Parts(*parts) if images else None)])
     return run
 

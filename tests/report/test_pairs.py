@@ -19,6 +19,15 @@ from likewise.runs import Run
 IMAGES, CAPTIONS = 12, 2
 
 
+def view_of(folder, test, parts=None):
+    """A run whose features, of every part, are those of the test part, and how its pairs rank."""
+    run = Run.create(folder, "pairs")
+    run.describe({"seed": 0})
+    save_features(run.embeddings, FeatureParts(test, test, test))
+    run.add(CrossModalRetrieval()(test, test, test))
+    return RunView(run, parts)
+
+
 @pytest.fixture
 def view(tmp_path):
     """Images with two captions each; of the last image both are far off, and one has HTML in it."""
@@ -32,11 +41,7 @@ def view(tmp_path):
     second[image == IMAGES - 1] = -clean[-1] + 0.01
     beside = Features(second, None, rows=samples.rows, items=texts.items)
     test = Features(clean[image], samples.labels, samples.names, samples.rows, items=image, counterparts=beside)
-    run = Run.create(tmp_path, "pairs")
-    run.describe({"seed": 0})
-    save_features(run.embeddings, FeatureParts(test[:0], test[:0], test))
-    run.add(CrossModalRetrieval()(test, test, test))
-    return RunView(run, Parts(samples[torch.arange(0)], samples[torch.arange(0)], samples))
+    return view_of(tmp_path, test, Parts(samples, samples, samples))
 
 
 def test_queries_that_fail_come_first_in_both_directions(view, tmp_path):
@@ -63,28 +68,21 @@ def test_texts_that_occur_again_are_shown_once(tmp_path):
     samples = Samples(Texts(words), items=items, counterparts=answers).numbered()
     vectors = torch.randn(12, 8, generator=torch.Generator().manual_seed(0))[items]
     test = Features(vectors, None, items=items, counterparts=Features(-vectors, None))
-    run = Run.create(tmp_path, "questions")
-    run.describe({"seed": 0})
-    save_features(run.embeddings, FeatureParts(test, test, test))
-    run.add(CrossModalRetrieval()(test, test, test))
-    view = RunView(run, Parts(samples, samples, samples))
+    view = view_of(tmp_path, test, Parts(samples, samples, samples))
     content = NearestTextsSection().content([view])
     rows = re.findall("<tr>(.*?)</tr>", str(content.body), re.DOTALL)
     texts = [re.search(r"question \d+", row)[0] for row in rows[1:]]
     assert all(len(set(texts[start : start + 4][1:])) == 3 for start in range(0, 24, 4))
     assert "labels" not in rows[0] + content.sentence
     assert "All 12 test samples" in GeometrySection().content([view]).sentence
-    assert re.findall("recall@1, (.*?)</span>", lead([view])) == ["first to second", "second to first"]
+    assert re.findall("recall@1, (.*?)</span>", lead(view)) == ["first to second", "second to first"]
 
 
 def test_the_right_answer_that_is_shown_is_the_nearest(tmp_path):
     second = torch.tensor([[-1.0, 0.2], [0.8, 0.6], [0.0, 1.0], [0.1, -1.0]])
     first = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
     test = Features(first, None, items=torch.tensor([0, 0, 1, 2]), counterparts=Features(second, None))
-    run = Run.create(tmp_path, "few")
-    save_features(run.embeddings, FeatureParts(test, test, test))
-    run.add(CrossModalRetrieval()(test, test, test))
-    body = str(PairsSection().content([RunView(run)]).body).partition("<h3>Second")[0]
+    body = str(PairsSection().content([view_of(tmp_path, test)]).body).partition("<h3>Second")[0]
     assert sorted(re.findall(r"belongs to it, cosine (\S+)</div>", body)) == ["0.80", "1.00", "1.00"]
 
 
@@ -118,11 +116,8 @@ def test_other_runs_have_no_such_section(tmp_path):
 @pytest.mark.parametrize(("second", "same"), [("de", True), ("fr", False)])
 def test_runs_on_other_counterparts_were_tested_on_other_samples(second, same, tmp_path):
     """English with German, and English with French, row by row."""
-    views: list[RunView] = []
+    tests = []
     for name in ("de", second):
-        lines = Features(torch.eye(3), None, ids=Ids.of(f"two.{name}:{row}" for row in range(3)))
-        test = Features(torch.eye(3), None, ids=Ids.of(f"two.en:{row}" for row in range(3)), counterparts=lines)
-        run = Run.create(tmp_path, f"run-{len(views)}")
-        save_features(run.embeddings, FeatureParts(test, test, test))
-        views.append(RunView(run))
-    assert same_test(*views) is same
+        lines, english = (Ids.of(f"two.{of}:{row}" for row in range(3)) for of in (name, "en"))
+        tests.append(Features(torch.eye(3), None, ids=english, counterparts=Features(torch.eye(3), None, ids=lines)))
+    assert same_test(*(view_of(tmp_path / str(place), test) for place, test in enumerate(tests))) is same

@@ -115,8 +115,7 @@ def evaluated(run, parts, features, evaluations):
     for of in (features, raw):
         for evaluation in evaluations:
             run.add(evaluation(*of))
-    with run.writing(run.embeddings.name) as path:
-        save_features(path, features)
+    save_features(run.embeddings, features)
 
 
 @pytest.fixture(scope="module")
@@ -132,23 +131,9 @@ def whole(tmp_path_factory):
     pairs = zip((parts.train, parts.validation, parts.test), ("train", "validation", "test"), strict=True)
     features = FeatureParts(*(features_of(samples, 0.7, part, NAMES) for samples, part in pairs))
     for epoch, value in ((1, 0.4), (2, 0.6)):
-        run.add(Result((Score("kNN", ACCURACY, value, 0.3, 0.7, 30, part="validation"),)).at(epoch))
-        rank = value + 0.2
-        run.add(
-            Result(
-                (
-                    Score(
-                        "features",
-                        Metric("effective rank", "plain", "neither"),
-                        rank,
-                        rank,
-                        rank,
-                        30,
-                        part="validation",
-                    ),
-                )
-            ).at(epoch)
-        )
+        knn = Score("kNN", ACCURACY, value, 0.3, 0.7, 30, part="validation")
+        metric, rank = Metric("effective rank", "plain", "neither"), value + 0.2
+        run.add(Result((knn, Score("features", metric, rank, rank, rank, 30, part="validation"))).at(epoch))
     evaluated(run, parts, features, [KNN(), LinearProbe(), Retrieval()])
     return run, parts, features
 
@@ -158,19 +143,15 @@ def page(whole):
     return page_of(whole[0], whole[1])
 
 
-def test_the_page_names_no_address_outside_itself(page):
+def test_the_page_names_no_address_outside_itself_and_may_fetch_nothing(page):
     named = [value for name, value in page.attributes if name in {"src", "href", "data", "action", "poster", "srcset"}]
     style = re.findall(r"<style>(.*?)</style>", page.text.split("<script", 1)[0], flags=re.DOTALL)
     assert all(address.startswith(("#section-", "data:text/csv;charset=utf-8;base64,")) for address in named)
     assert not re.search(r"url\(|@import", "".join(style))
     assert len(style) == 1
-
-
-def test_the_page_may_fetch_nothing(page):
-    policies = [value for name, value in page.attributes if name == "content" and "default-src" in value]
-    assert len(policies) == 1
-    assert policies[0].startswith("default-src 'none'; ")
-    assert not re.search(r"https?:|\*|connect-src", policies[0])
+    (policy,) = [value for name, value in page.attributes if name == "content" and "default-src" in value]
+    assert policy.startswith("default-src 'none'; ")
+    assert not re.search(r"https?:|\*|connect-src", policy)
 
 
 def test_the_page_holds_every_picture_and_the_library_once(page):
@@ -184,14 +165,7 @@ def test_the_page_holds_every_picture_and_the_library_once(page):
 
 def test_facts_and_names_are_shown_as_text(page):
     words = " ".join(page.words)
-    for told in (
-        "a <b>run<b>",
-        "class <cat>",
-        "odd=<i>",
-        "temperature=0.1",
-        "1.5 training, 0.2 evaluation",
-        NAMES[1],
-    ):
+    for told in ("a <b>run<b>", "class <cat>", "odd=<i>", "temperature=0.1", "1.5 training, 0.2 evaluation", NAMES[1]):
         assert told in words
     assert page.text.count("</script>") == page.text.count("<script") == len(figures_of(page)) + 5
 
@@ -212,28 +186,9 @@ def test_every_score_is_on_the_page_as_it_was_measured(page, whole):
         assert f"{100 * score.value:.2f} % [{100 * score.low:.1f}, {100 * score.high:.1f}]" in words
 
 
-def test_accuracies_and_differences_are_counted_right(page, whole):
-    """Against a count of each sample's nearest training samples."""
-    run, parts, features = whole
-    chosen = next(score.settings for score in run.scores if score.features == ENCODER and score.part == "test")
-    right = {}
-    for kind, of in ((ENCODER, features), (RAW, raw_features(parts))):
-        setting = next(s for s in run.scores if (s.evaluation, s.features, s.part) == ("kNN", kind, "test")).settings
-        k, weights = setting["k"], setting["weights"]
-        units, others = (torch.nn.functional.normalize(one.vectors) for one in (of.train, of.test))
-        right[kind] = []
-        for query, label in zip(others, of.test.labels, strict=True):
-            similarities = (units @ query).double()
-            near = similarities.argsort(descending=True)[: int(k)]
-            votes = torch.zeros(3).double()
-            for one in near:
-                weight = (
-                    torch.exp(similarities[one] / 0.07) if weights == "similarity" else 1 + 1e-6 * similarities[one]
-                )
-                votes[of.train.labels[one]] += weight
-            right[kind].append(int(votes.argmax() == label))
-    assert chosen
-    mean = {kind: np.mean(of) for kind, of in right.items()}
+def test_the_lead_has_the_score_of_each_kind_of_features_and_their_difference(page, whole):
+    outcomes = RunView(whole[0]).outcomes
+    mean = {kind: float(outcomes["kNN", "accuracy", kind, "test"].values.double().mean()) for kind in (ENCODER, RAW)}
     card = page.words.index("kNN, accuracy")
     lead = " ".join(page.words[card : card + 6])
     assert f" {100 * mean[ENCODER]:.2f} % " in lead
@@ -253,14 +208,18 @@ def test_bars_are_errors_with_whiskers_inside_the_scale(page, whole):
         assert all(-1e-9 <= y - below <= y <= y + above <= 100 + 1e-9 for y, above, below in whiskers)
 
 
+def order_on(said, test):
+    """Return the positions in the test part of the samples on a map, each of them once."""
+    rows = decoded(said["rows"], np.int32).tolist()
+    assert sorted(rows) == sorted(test.numbers.tolist())
+    return torch.tensor([test.numbers.tolist().index(row) for row in rows])
+
+
 def test_the_map_knows_each_point_its_picture_and_what_knn_said(page, whole):
     run, parts, features = whole
     said, test = data_of(page, "map-data"), features.test
-    rows = decoded(said["rows"], np.int32)
-    assert sorted(rows) == sorted(test.numbers.tolist())
+    order = order_on(said, test)
     assert [panel["name"] for panel in said["panels"]] == [ENCODER, RAW]
-    place = {row: at for at, row in enumerate(test.numbers.tolist())}
-    order = torch.tensor([place[row] for row in rows.tolist()])
     colours = {name: decoded(of["of"], np.int16) for name, of in said["colours"].items()}
     assert colours["class"].tolist() == test.labels[order].tolist()
     predicted = RunView(run).outcomes["kNN", "prediction", ENCODER, "test"]
@@ -276,9 +235,7 @@ def test_the_map_knows_each_point_its_picture_and_what_knn_said(page, whole):
 def test_places_on_the_map_are_those_of_the_layout(page, whole):
     """Up to 16 bits, and up to a scale of each axis."""
     said, test = data_of(page, "map-data"), whole[2].test
-    place = {row: at for at, row in enumerate(test.numbers.tolist())}
-    order = torch.tensor([place[row] for row in decoded(said["rows"], np.int32).tolist()])
-    places = two_dimensional_map(test.vectors[order], "pca")
+    places = two_dimensional_map(test.vectors[order_on(said, test)], "pca")
     for axis, found in enumerate("xy"):
         of = places[:, axis]
         expected = (of - of.min()) / (of.max() - of.min())
@@ -301,6 +258,13 @@ def test_a_map_says_how_many_samples_it_shows(whole, monkeypatch):
     assert (lengths["t-SNE"], lengths["PCA"]) == (12, 30)
 
 
+def test_a_map_of_some_samples_has_whole_classes_or_the_same_share_of_each():
+    classes = torch.tensor([0, 0, 0, 0, 1, 1])
+    order, whole = (maps.ordered(Features(torch.eye(6), classes), whole=of) for of in (False, True))
+    assert [sorted(classes[order[:n]].tolist()) for n in (3, 6)] == [[0, 0, 1], [0, 0, 0, 0, 1, 1]]
+    assert len(classes[whole[:2]].unique()) == 1
+
+
 def test_each_class_that_is_large_enough_has_a_map_by_itself(whole, monkeypatch):
     view = RunView(whole[0], whole[1])
     assert SubModesSection().content([view]) is None  # 15 samples of each
@@ -310,10 +274,9 @@ def test_each_class_that_is_large_enough_has_a_map_by_itself(whole, monkeypatch)
     said = data_of(Elements(section.body), "map-within-data")["maps"]
     assert [one["name"] for one in said] == list(NAMES)
     for label, one in enumerate(said):
-        rows = decoded(one["rows"], np.int32)
-        assert sorted(rows) == sorted(test.numbers[test.classes == label].tolist())
+        inside = (test.classes == label).nonzero().flatten()
+        places = inside[order_on(one, test[inside])]
         taken_for = one["colours"]["kNN's prediction"]
-        places = [test.numbers.tolist().index(row) for row in rows]
         expected = [NAMES[of] for of in view.predicted(test)[places].tolist()]
         assert [taken_for["names"][of] for of in decoded(taken_for["of"], np.int16)] == expected
         assert set(one["panels"][0]["layouts"]) >= {"t-SNE", "PCA"}
@@ -323,7 +286,6 @@ def test_each_class_that_is_large_enough_has_a_map_by_itself(whole, monkeypatch)
 
 def test_choices_show_all_that_was_tried_and_star_what_was_chosen(page, whole):
     candidates = [score for score in whole[0].scores if score.part == "validation" and score.epoch is None]
-    assert {score.evaluation for score in candidates} == {"kNN", "linear probe", "retrieval"}
     candidates = [score for score in candidates if score.evaluation != "retrieval"]  # which has nothing to choose
     words = " ".join(page.words)
     assert all(format_settings(score.settings) in words for score in candidates)
@@ -369,8 +331,7 @@ def test_a_long_curve_keeps_its_ends(monkeypatch):
     monkeypatch.setattr(training, "MAX_POINTS", 10)
     points = [(step, float(step)) for step in range(95)]
     thinned = training.thinned(points)
-    assert thinned[0] == points[0]
-    assert thinned[-1] == points[-1]
+    assert (thinned[0], thinned[-1]) == (points[0], points[-1])
     assert 8 <= len(thinned) <= 11
     assert set(thinned) <= set(points)
 
@@ -381,18 +342,11 @@ def test_the_drift_histogram_is_a_share_of_each_epoch(page):
     assert heat["z"] == [[75, 0], [25, 50], [0, 50]]
 
 
-def pixels_of(figure):
-    content = base64.b64decode(figure.data[0].source.partition(",")[2])
-    return np.asarray(Image.open(io.BytesIO(content)))
-
-
 def test_wrong_predictions_are_shown_with_their_nearest_training_images(page, whole):
     """The first pictures of each row are the test image itself, and the training image nearest to it."""
     run, parts, features = whole
     (rows,) = re.findall(r'<div id="wrong">(.*?)</section>', page.text, flags=re.DOTALL)
-    shown = [
-        [int(tile) for tile in re.findall(r'data-tile="(\d+)"', row)] for row in rows.split('<div class="row">')[1:]
-    ]
+    shown = [list(map(int, re.findall(r'data-tile="(\d+)"', row))) for row in rows.split('<div class="row">')[1:]]
     pictures = thumbnails_of(page)
     predicted = RunView(run).outcomes["kNN", "prediction", ENCODER, "test"].values
     wrong = (predicted != features.test.labels).nonzero().flatten()[:8].tolist()
@@ -404,28 +358,11 @@ def test_wrong_predictions_are_shown_with_their_nearest_training_images(page, wh
         assert np.array_equal(pictures[tiles[1]], parts.train.inputs[nearest].movedim(0, -1).numpy())
 
 
-def test_the_gallery_shows_the_hardest_pairs(page, whole):
-    test = whole[2].test
-    units = torch.nn.functional.normalize(test.vectors.double())
-    cosines, same = units @ units.T, test.labels.unsqueeze(1) == test.labels
-    others = ~torch.eye(len(test), dtype=torch.bool)
-    positives, negatives = re.findall(r'<div class="gallery">(.*?)</div>\n</div>', page.text, flags=re.DOTALL)
-    for shown, values in ((positives, cosines[same & others].min()), (negatives, cosines[~same].max())):
-        rows = [int(row) for row in re.findall(r">row (\d+)</span>", shown)]
-        assert len(rows) == len(set(rows))
-        assert f"cosine {float(values):.3f}" in shown
-        hardest = [test.numbers.tolist().index(row) for row in rows[:2]]
-        assert float(cosines[hardest[0], hardest[1]]) == pytest.approx(float(values))
-
-
 def files_of(page):
     """Return the rows of each list that the page holds, by its file's name."""
     pattern = r'<a download="([^"]+)" href="data:text/csv;charset=utf-8;base64,([^"]*)"'
-    found = re.findall(pattern, page.text)
-    return {
-        name: list(csv.reader(io.StringIO(base64.b64decode(of).decode(), newline=""), strict=True))
-        for name, of in found
-    }
+    contents = {name: base64.b64decode(of).decode() for name, of in re.findall(pattern, page.text)}
+    return {name: list(csv.reader(io.StringIO(text, newline=""), strict=True)) for name, text in contents.items()}
 
 
 def test_lists_are_files_with_every_sample_by_its_id(tmp_path):
@@ -440,12 +377,8 @@ def test_lists_are_files_with_every_sample_by_its_id(tmp_path):
     run.add(KNN(3, "uniform")(test[torch.arange(0, 90, 2)], test[torch.arange(0)], test))
     page = page_of(run)
     files, called = files_of(page), [name.replace("\udcff", r"\udcff") for name in names]
-    predicted = RunView(run).predicted(test).tolist()
-    wrong = [
-        [name, test.names[true], test.names[said]]
-        for name, true, said in zip(called, labels.tolist(), predicted, strict=True)
-        if true != said
-    ]
+    pairs = zip(called, labels.tolist(), RunView(run).predicted(test).tolist(), strict=True)
+    wrong = [[name, test.names[true], test.names[said]] for name, true, said in pairs if true != said]
     assert files["mistakes.csv"] == [["id", "class", "predicted"], *wrong]
     assert len(wrong) > 8
     units = torch.nn.functional.normalize(vectors)
@@ -461,11 +394,10 @@ def test_lists_are_files_with_every_sample_by_its_id(tmp_path):
             assert float(cosine) == pytest.approx(float(cosines[one, two]), abs=6e-4)
             assert float(cosine) == pytest.approx(float(hardest), abs=6e-4)
             assert (label, other) == (test.names[labels[one]], test.names[labels[two]])
+        assert f"cosine {rows[0][0]}" in " ".join(page.words)  # in the gallery
     said = data_of(page, "map-data")
-    expected = {
-        row: f"id {name}" if name == "1003" else name for row, name in zip(range(500, 590), called, strict=True)
-    }
-    assert [expected[row] for row in decoded(said["rows"], np.int32).tolist()] == said["ids"]
+    names = [called[row - 500] for row in decoded(said["rows"], np.int32).tolist()]
+    assert [f"id {name}" if name == "1003" else name for name in names] == said["ids"]
     assert not re.search(r"\brow \d", " ".join(page.words))
 
 
@@ -499,8 +431,7 @@ def test_a_run_without_its_data_has_no_pictures_and_says_so_nowhere(whole):
 def bare(tmp_path, features, **facts):
     run = Run.create(tmp_path, "mine")
     run.describe({"source": "<mine>.npz", **facts})
-    with run.writing(run.embeddings.name) as path:
-        save_features(path, FeatureParts(features, features, features))
+    save_features(run.embeddings, FeatureParts(features, features, features))
     return run
 
 
@@ -540,12 +471,6 @@ def test_other_labels_and_none_have_a_page_too(tmp_path, labels):
     assert "<mine>.npz" in " ".join(page.words)
 
 
-def test_a_run_with_nothing_but_its_facts_has_a_page(tmp_path):
-    run = Run.create(tmp_path, "new")
-    run.describe({"seed": 0})
-    assert drawn_ids(page_of(run)) == []
-
-
 def test_many_classes_do_not_flood_the_page(tmp_path, monkeypatch):
     monkeypatch.setattr(maps, "MAX_TSNE", 60)
     names = tuple(f"class number {label}" for label in range(300))
@@ -578,6 +503,7 @@ def test_features_that_know_the_class_beat_inputs_that_do_not(whole):
 def test_scores_that_are_no_shares_are_told_in_their_own_unit(tmp_path):
     run = Run.create(tmp_path, "mine")
     run.describe({})
+    assert drawn_ids(page_of(run)) == []
     errors = (Score("mine", COVERAGE, 1.83, 1.66412, 2.0, 9), Score("mine", HAMMING, 0.1, 0.1, 0.2, 9))
     run.add(Result((Score("mine", Metric("rank", "plain"), 3.25, -math.inf, math.inf, 1), *errors)))
     page = page_of(run)
@@ -608,14 +534,6 @@ def test_scores_of_frequent_and_rare_labels_stand_above_those_of_each(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(
-    ("settings", "axis"),
-    [
-        ({"penalty": 1e-3}, ("penalty", 1e-3, [])),
-        ({"weights": "uniform", "k": 20}, ("k", 20.0, ["weights=uniform"])),
-        ({}, ("", None, [])),
-        ({"way": "x"}, ("", None, ["way=x"])),
-    ],
-)
-def test_the_axis_of_choices_is_the_first_positive_number(settings, axis):
-    assert scores.axis(settings) == axis
+def test_the_axis_of_choices_is_the_first_positive_number():
+    assert scores.axis({"weights": "uniform", "k": 20}) == ("k", 20.0, ["weights=uniform"])
+    assert scores.axis({"way": "x"}) == ("", None, ["way=x"])

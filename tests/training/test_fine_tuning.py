@@ -6,6 +6,7 @@ import timm
 import torch
 from torch import nn
 from torch.nn import functional
+from trainings import fitted
 from transformers import BertConfig, BertModel
 
 from likewise.data import Samples, Views
@@ -15,10 +16,7 @@ from likewise.models.depth import blocks_of
 from likewise.training import Constant, Momentum, Pretraining, TrainingData
 from likewise.training.fine_tuning import FineTuning
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*"),
-]
+pytestmark = pytest.mark.slow
 RATE, DECAY, CLASSES = 0.01, 0.1, 3
 
 
@@ -66,17 +64,8 @@ class Watch(lightning.Callback):
 
 def _fit(module, epochs=2, watch=None, **options):
     watch = watch or Watch()
-    trainer = lightning.Trainer(
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        max_epochs=epochs,
-        callbacks=[watch],
-        **options,
-    )
-    trainer.fit(module, datamodule=TrainingData(_samples(), Views(1, 16, augmentation=None), seed=0))
+    data = TrainingData(_samples(), Views(1, 16, augmentation=None), seed=0)
+    fitted(module, data, max_epochs=epochs, callbacks=[watch], **options)
     return watch.batches
 
 
@@ -174,15 +163,8 @@ def test_a_resumed_training_keeps_frozen_parts_at_rest():
 def test_a_momentum_encoder_rests_as_the_encoder_does():
     torch.manual_seed(1)
     encoder = Wrapped((1, 8, 8), Net())
-    module = Pretraining(
-        encoder,
-        ProjectionHead(6),
-        InfoNCELoss(),
-        torch.optim.AdamW,
-        [Momentum()],
-        samples=_samples(),
-        fine_tuning=FineTuning("all"),
-    )
+    options = {"samples": _samples(), "fine_tuning": FineTuning("all")}
+    module = Pretraining(encoder, ProjectionHead(6), InfoNCELoss(), torch.optim.AdamW, [Momentum()], **options)
     module.train()
     slow = module.inputs.momentum.slow.encoder[0]
     images = torch.rand(9, 1, 8, 8)
@@ -203,30 +185,27 @@ def _bert():
 @pytest.mark.parametrize(
     ("network", "names"),
     [
-        (lambda: Conv4((1, 16, 16)), [f"blocks.block_{number}.0" for number in range(4)]),
+        (lambda: Conv4((1, 16, 16)), "blocks.block_0.0 blocks.block_1.0 blocks.block_2.0 blocks.block_3.0"),
         (
             lambda: ResNet((3, 16, 16), depth=20),
-            ["stem.0", *(f"stages.{stage}.{of}" for stage in range(3) for of in range(3))],
+            "stem.0 stages.0.0 stages.0.1 stages.0.2 stages.1.0 stages.1.1 stages.1.2 stages.2.0 stages.2.1 stages.2.2",
         ),
-        (lambda: Transformer(()), ["embeddings", "positions", "blocks.layers.0", "blocks.layers.1"]),
+        (lambda: Transformer(()), "embeddings positions blocks.layers.0 blocks.layers.1"),
         (
             lambda: timm.create_model("resnet18"),
-            ["conv1", *(f"layer{stage}.{of}" for stage in range(1, 5) for of in (0, 1)), "fc"],
+            "conv1 layer1.0 layer1.1 layer2.0 layer2.1 layer3.0 layer3.1 layer4.0 layer4.1 fc",
         ),
         (
             lambda: timm.create_model("vit_tiny_patch16_224", depth=3, num_classes=0),
-            ["patch_embed", "blocks.0", "blocks.1", "blocks.2"],
+            "patch_embed blocks.0 blocks.1 blocks.2",
         ),
-        (
-            _bert,
-            ["embeddings", "encoder.layer.0", "encoder.layer.1"],  # its features are taken before the pooler
-        ),
+        (_bert, "embeddings encoder.layer.0 encoder.layer.1"),  # its features are taken before the pooler
         (
             lambda: timm.create_model("mobilenetv3_small_050", num_classes=0),
-            [
-                *("conv_stem", "blocks.0.0", "blocks.1.0", "blocks.1.1", "blocks.2.0", "blocks.2.1", "blocks.2.2"),
-                *("blocks.3.0", "blocks.3.1", "blocks.4.0", "blocks.4.1", "blocks.4.2", "blocks.5.0", "conv_head"),
-            ],
+            (
+                "conv_stem blocks.0.0 blocks.1.0 blocks.1.1 blocks.2.0 blocks.2.1 blocks.2.2 "
+                "blocks.3.0 blocks.3.1 blocks.4.0 blocks.4.1 blocks.4.2 blocks.5.0 conv_head"
+            ),
         ),
     ],
     ids=["conv4", "resnet20", "transformer", "timm resnet", "vit", "bert", "mobilenet"],
@@ -234,7 +213,7 @@ def _bert():
 def test_blocks_are_what_each_network_is_built_of(network, names):
     made = network()
     blocks = blocks_of(made)
-    assert [block.name for block in blocks] == names
+    assert [block.name for block in blocks] == names.split()
     parameters = [of for block in blocks for of in block.parameters]
     assert len(parameters) == len(set(parameters)) == len(list(made.parameters()))
 

@@ -105,7 +105,6 @@ def test_a_process_that_hangs_ends_the_other(tmp_path):
 
 DIFFERENT = {
     "a temperature": (["--loss.temperature", "0.2"], "loss.init_args.temperature 0.1 on rank 0 and 0.2 on rank 1"),
-    "an embedding width": (["--head.out_dim", "7"], "head.init_args.out_dim 64 on rank 0 and 7 on rank 1"),
     "a number of epochs": (["--trainer.max_epochs", "4"], "trainer.max_epochs 3 on rank 0 and 4 on rank 1"),
 }
 
@@ -150,8 +149,7 @@ def test_what_one_process_does_is_refused_to_several(monkeypatch, capsys):
     monkeypatch.setenv("WORLD_SIZE", "2")
     for verb in ("evaluate", "sweep", "compare", "export"):
         assert main([verb]) == 2
-        expected = f"error: expected one process for likewise {verb}, got 2: start it without torchrun or srun\n"
-        assert capsys.readouterr().err == expected
+        assert f"error: expected one process for likewise {verb}, got 2: " in capsys.readouterr().err
 
 
 def test_variables_that_do_not_fit_are_refused(monkeypatch):
@@ -178,11 +176,9 @@ def test_a_run_that_goes_on_with_another_number_of_processes_says_so(tmp_path):
     assert [end_of(process) for process in processes] == [2, -signal.SIGKILL]
     (left,) = (tmp_path / "runs").iterdir()
     assert end_of(start(["train", "--resume", str(left)], tmp_path, said=(tmp_path / "out", tmp_path / "err"))) == 0
-    device = Run.open(left).metadata["device"]
-    assert "2 processes; then " in device
-    assert (
-        f"begun with {device.replace('; then ', ', and now with ')}: results differ" in (tmp_path / "err").read_text()
-    )
+    begun, now = Run.open(left).metadata["device"].split("; then ")
+    assert begun.endswith("2 processes")
+    assert f"begun with {begun}, and now with {now}: results differ" in (tmp_path / "err").read_text()
 
 
 def test_processes_that_read_different_data_are_told_so(tmp_path):
@@ -216,12 +212,10 @@ def test_a_second_training_takes_nothing_for_its_own_that_was_told_in_the_first(
     script.write_text(TWICE)
     launch = {"TORCHELASTIC_USE_AGENT_STORE": "True", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port)}
     launch |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-    started = [
-        start_script(
-            script, tmp_path / f"{rank}.told", errors=tmp_path / f"{rank}.err", RANK=rank, LOCAL_RANK=rank, **launch
-        )
-        for rank in ("0", "1")
-    ]
+    started = []
+    for rank in ("0", "1"):
+        place = launch | {"RANK": rank, "LOCAL_RANK": rank}
+        started.append(start_script(script, tmp_path / f"{rank}.told", errors=tmp_path / f"{rank}.err", **place))
     assert [end_of(process) for process in started] == [0, 0]
     for rank in range(2):
         assert "got loss 0 on rank 0 and 1 on rank 1" in (tmp_path / f"{rank}.told").read_text()

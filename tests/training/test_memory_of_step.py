@@ -1,9 +1,11 @@
 """The memory of a step is predicted from a few inputs; where it is not at hand, fewer are encoded at a time."""
 
-import lightning
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
+from trainings import fitted
 
 import likewise as lw
 from likewise.data import Samples, Views
@@ -11,11 +13,7 @@ from likewise.models import ConvNet, ProjectionHead
 from likewise.training import Constant, Pretraining, TrainingData, memory
 from likewise.training.memory import MemoryOfStep, need
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*"),
-]
-OFF = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+pytestmark = pytest.mark.slow
 MB = 10**6
 
 
@@ -30,17 +28,11 @@ def trained(callbacks=(), chunk_size=None, steps=4, resumed=None):
     torch.manual_seed(0)
     samples = Samples(torch.randint(0, 256, (40, 3, 16, 16), dtype=torch.uint8), torch.arange(40) % 4, tuple("abcd"))
     module = Pretraining(
-        Encoder((3, 16, 16)),
-        ProjectionHead(128),
-        lw.SupConLoss(),
-        lambda parameters: torch.optim.Adam(parameters, lr=0.01),
-        samples=samples,
-        schedule=Constant(),
-        chunk_size=chunk_size,
-    )
-    trainer = lightning.Trainer(accelerator="cpu", callbacks=list(callbacks), max_steps=steps, **OFF)
-    trainer.fit(module, TrainingData(samples, Views(batch_size=20), seed=0), ckpt_path=resumed, weights_only=True)
-    return module, trainer
+        Encoder((3, 16, 16)), ProjectionHead(128), lw.SupConLoss(), partial(torch.optim.Adam, lr=0.01),
+        samples=samples, schedule=Constant(), chunk_size=chunk_size,
+    )  # fmt: skip
+    data = TrainingData(samples, Views(batch_size=20), seed=0)
+    return module, fitted(module, data, resumed, callbacks=list(callbacks), max_steps=steps)
 
 
 def weights(module):
@@ -64,9 +56,9 @@ def test_what_is_kept_is_what_layers_need_for_their_gradients():
 @pytest.mark.parametrize(
     ("made", "states"),
     [
-        (lambda of: torch.optim.SGD(of, lr=0.1), 0),
-        (lambda of: torch.optim.SGD(of, lr=0.1, momentum=0.9), 1),
-        (lambda of: torch.optim.AdamW(of, lr=0.1), 2),
+        (partial(torch.optim.SGD, lr=0.1), 0),
+        (partial(torch.optim.SGD, lr=0.1, momentum=0.9), 1),
+        (partial(torch.optim.AdamW, lr=0.1), 2),
     ],
 )
 def test_the_state_of_the_optimizer_is_counted(made, states):
@@ -95,12 +87,11 @@ def test_predicting_changes_nothing(monkeypatch):
     assert line.endswith(" of 80 MB at hand")
 
 
-def test_nothing_is_said_where_much_more_is_at_hand(monkeypatch):
+@pytest.mark.parametrize("room", [8000 * MB, None], ids=["much more", "not known"])
+def test_nothing_is_said_where_much_more_is_at_hand_or_nothing_is_known(room, monkeypatch):
     told = []
-    monkeypatch.setattr(memory, "room", lambda _: 8000 * MB)
-    trained([MemoryOfStep(told.append)])
-    monkeypatch.setattr(memory, "room", lambda _: None)  # of a device that does not tell
-    trained([MemoryOfStep(told.append)])
+    monkeypatch.setattr(memory, "room", lambda _: room)
+    trained([MemoryOfStep(told.append)], steps=1)
     assert not told
 
 

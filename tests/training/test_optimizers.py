@@ -1,11 +1,10 @@
 """Optimizers by part: each steps as alone, the schedule scales all, and a run that was cut goes on with them."""
 
-import signal
 from functools import partial
 
 import pytest
 import torch
-from command_worker import end_of, start
+from command_worker import killed_and_resumed
 from safetensors.torch import load_file
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
@@ -36,8 +35,8 @@ def test_each_optimizer_steps_as_alone():
     alone = (
         torch.optim.AdamW([theirs.encoder.weight], weight_decay=0.1),
         torch.optim.AdamW([theirs.encoder.bias], weight_decay=0.0),
+        torch.optim.SGD(theirs.prototypes.parameters(), momentum=0.5),
     )
-    alone = *alone, torch.optim.SGD(theirs.prototypes.parameters(), momentum=0.5)
     for step in range(4):
         for optimizer, rate in zip(alone, (0.02, 0.02, 0.3), strict=True):
             optimizer.zero_grad()
@@ -89,7 +88,6 @@ def test_a_rate_alone_is_of_the_usual_optimizer():
         ({"lr": 0.0}, r"lr above 0, or a rate_factor, got 0\.0"),
         ({"lr": 0.1, "rate_factor": 2}, "or a rate_factor, got 0.1 with rate_factor 2: leave one out"),
         ({"optimizer": "SGD"}, "lr beside optimizer, got none for SGD"),
-        ({"lr": 0.1, "optimizer": "Sgd"}, "class of kind Optimizer, got torch.optim.Sgd"),
         ({"lr": 0.1, "optimizer": "torch.nn.Linear"}, "class of kind Optimizer, got torch.nn.Linear"),
     ],
 )
@@ -101,30 +99,13 @@ def test_rates_and_optimizers_that_are_none_are_told(given, words):
 @pytest.mark.process
 @pytest.mark.slow
 def test_a_run_with_two_optimizers_goes_on_as_if_it_had_not_been_cut(tmp_path):
-    words = ["train", "--loss", "ProxyAnchorLoss", "--inputs", "LabelPrototypes", "--inputs.lr", "0.2"]
+    words = ["--loss", "ProxyAnchorLoss", "--inputs", "LabelPrototypes", "--inputs.lr", "0.2"]
     words += ["--inputs.optimizer", "SGD", "--encoder.width", "4", "--subset", "Fraction", "--subset.fraction", "0.2"]
-    words += [
-        "--epochs",
-        "3",
-        "--batch_size",
-        "32",
-        "--report",
-        "false",
-        "--checkpoint_minutes",
-        "1e-9",
-        "--trainer.accelerator",
-        "cpu",
-    ]
+    words += ["--epochs", "3", "--batch_size", "32"]
+    words += ["--report", "false", "--checkpoint_minutes", "1e-9", "--trainer.accelerator", "cpu"]
     weights = []
-    for place in (tmp_path / "whole", tmp_path / "cut"):
-        place.mkdir()
-        if place.name == "whole":
-            assert end_of(start(words, place)) == 0
-        else:
-            assert end_of(start(words, place, ("batch", 11))) == -signal.SIGKILL
-            (left,) = (place / "runs").iterdir()
-            assert end_of(start(["train", "--resume", str(left)], place)) == 0
-        (run,) = (place / "runs").iterdir()
-        weights.append(load_file(Run.open(run).weights))
+    for name, moments in (("whole", []), ("cut", [("batch", 11)])):
+        (tmp_path / name).mkdir()
+        weights.append(load_file(Run.open(killed_and_resumed(words, tmp_path / name, *moments)).weights))
     one, other = weights
     assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())

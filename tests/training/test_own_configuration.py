@@ -9,11 +9,9 @@ import yaml
 from likewise.report.run_summary import summary_table
 from likewise.workflows import Silent, train
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*"),
-]
+pytestmark = pytest.mark.slow
 FEW = {"epochs": 1, "evaluations": [], "report": False, "device": "cpu"}
+SHARED = {"data.second": "other", "inputs": "SecondTower", "inputs.shared": True}
 WORDS = ["red", "green", "blue", "cat", "dog", "tree"]
 
 
@@ -41,19 +39,13 @@ def save(folder):
     ("data", "options", "inputs", "changes"),
     [
         ("images", {}, None, ["RandomAffine"]),
-        ("images", {"loss": "CrossEntropyLoss"}, ["Classifier"], ["RandomAffine"]),
         ("images", {"loss": "ArcFaceLoss"}, ["LabelPrototypes"], ["RandomAffine"]),
         ("images", {"loss": "BYOLLoss"}, ["Momentum", "Predictor"], ["RandomAffine"]),
         ("images", {"loss": "PrototypicalLoss"}, ["EpisodeMeans"], []),
         ("sets", {"loss": "NWSLoss"}, ["Momentum", "KeyQueue", "LabelPrototypes"], ["FeatureDropout"]),
+        ("sets", {"loss": "BCELoss"}, ["Classifier"], ["FeatureDropout"]),
         ("sets", {"loss": "NWSLoss", "inputs": []}, ["LabelPrototypes"], ["FeatureDropout"]),
-        ("pairs", {"data.second": "other"}, ["SecondTower"], ["TokenDropout"]),
-        (
-            "pairs",
-            {"data.second": "other", "inputs": "SecondTower", "inputs.shared": True},
-            ["SecondTower"],
-            ["TokenDropout"],
-        ),
+        ("pairs", SHARED, ["SecondTower"], ["TokenDropout"]),
         ("pairs", {"data.second": "counts"}, ["SecondTower"], ["TokenDropout", "FeatureDropout"]),
     ],
     ids=str,

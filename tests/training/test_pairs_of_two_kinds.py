@@ -1,12 +1,11 @@
 """Trainings on pairs by the command: killed and resumed, on several processes, in chunks, and what is kept of them."""
 
 import json
-import signal
 
 import numpy as np
 import pytest
 import torch
-from command_worker import end_of, start, start_together
+from command_worker import end_of, killed_and_resumed, start, start_together
 from safetensors.torch import load_file
 
 from likewise.data import Texts
@@ -16,16 +15,12 @@ from likewise.runs import Run
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 WORDS = ["red", "green", "blue", "small", "large", "round", "flat", "cat", "dog", "tree", "house", "runs", "sleeps"]
-COMMON = [
-    *("--data", "Pairs", "--data.path", "pairs.jsonl", "--data.first", "one", "--loss.temperature", "learned"),
-    *("--encoder", "BagOfTokens", "--encoder.width", "8", "--encoder.vocabulary", "200", "--head.out_dim", "6"),
-    *("--batch_size", "24", "--trainer.accelerator", "cpu", "--epochs", "3", "--report", "false"),
-    *("--checkpoint_minutes", "1e-9", "--validation_epochs", "1"),
-]
-VECTORS = [
-    *("--data.second", "counts", "--data.negatives", "wrong", "--inputs", "SecondTower", "--inputs.encoder", "MLP"),
-    *("--inputs.encoder.width", "10", "--inputs.rate_factor", "0.5"),
-]
+COMMON = ["--data", "Pairs", "--data.path", "pairs.jsonl", "--data.first", "one", "--loss.temperature", "learned"]
+COMMON += ["--encoder", "BagOfTokens", "--encoder.width", "8", "--encoder.vocabulary", "200", "--head.out_dim", "6"]
+COMMON += ["--batch_size", "24", "--trainer.accelerator", "cpu"]
+COMMON += ["--epochs", "3", "--report", "false", "--checkpoint_minutes", "1e-9", "--validation_epochs", "1"]
+VECTORS = ["--data.second", "counts", "--data.negatives", "wrong", "--inputs", "SecondTower", "--inputs.encoder", "MLP"]
+VECTORS += ["--inputs.encoder.width", "10", "--inputs.rate_factor", "0.5"]
 TEXTS = ["--data.second", "other", "--inputs", "SecondTower", "--inputs.rate_factor", "0.5"]
 FORM = ["--loss", "InfoNCELoss", "--loss.symmetric", "true"]
 EXACT = ["--encoder.dropout", "0", "--trainer.precision", "64-true", "--optimizer", "SGD", "--optimizer.lr", "0.1"]
@@ -65,8 +60,17 @@ def whole(tmp_path_factory):
     return _trained(tmp_path_factory.mktemp("whole"), *FORM, *VECTORS)
 
 
-def _weights(run):
-    return {**load_file(run.weights), **{f"second.{name}": of for name, of in load_file(run.second_weights).items()}}
+def _check_same_files(one, two):
+    for file in ("weights", "second_weights", "metrics_file", "scores_file"):
+        assert getattr(one, file).read_bytes() == getattr(two, file).read_bytes(), file
+
+
+def _check_alike(one, two):
+    for file in ("weights", "second_weights"):
+        ours, theirs = (load_file(getattr(run, file)) for run in (one, two))
+        assert ours.keys() == theirs.keys()
+        for name, value in ours.items():
+            assert torch.allclose(value, theirs[name], rtol=1e-10, atol=1e-10), name
 
 
 @pytest.mark.parametrize(
@@ -80,16 +84,8 @@ def _weights(run):
 )
 def test_a_run_of_pairs_that_was_killed_ends_as_if_it_had_not_been(moments, whole, tmp_path):
     _save(tmp_path)
-    words = [*COMMON, *FORM, *VECTORS]
-    for moment in moments:
-        assert end_of(start(["train", *words], tmp_path, moment)) == -signal.SIGKILL, moment
-        (left,) = (tmp_path / "runs").iterdir()
-        words = ["--resume", str(left)]
-    assert end_of(start(["train", "--resume", str(left)], tmp_path)) == 0
-    (resumed,) = (tmp_path / "runs").iterdir()
-    resumed = Run.open(resumed)
-    for file in ("weights", "second_weights", "metrics_file", "scores_file"):
-        assert getattr(resumed, file).read_bytes() == getattr(whole, file).read_bytes(), file
+    resumed = Run.open(killed_and_resumed([*COMMON, *FORM, *VECTORS], tmp_path, *moments))
+    _check_same_files(resumed, whole)
     ours, theirs = (np.load(of.embeddings) for of in (resumed, whole))
     assert sorted(ours.files) == sorted(theirs.files)
     for name in ours.files:
@@ -110,24 +106,13 @@ def test_a_guided_run_is_resumed_and_trained_by_two_processes(whole, tmp_path):
     one, two = (_trained(tmp_path / str(count), *words, processes=count) for count in (1, 2))
     _check_alike(one, two)
     _save(tmp_path)
-    assert end_of(start(["train", *COMMON, *words], tmp_path, ("batch", 5))) == -signal.SIGKILL
-    (left,) = (tmp_path / "runs").iterdir()
-    assert end_of(start(["train", "--resume", str(left)], tmp_path)) == 0
-    for file in ("weights", "second_weights", "metrics_file", "scores_file"):
-        assert getattr(Run.open(left), file).read_bytes() == getattr(one, file).read_bytes(), file
+    _check_same_files(Run.open(killed_and_resumed([*COMMON, *words], tmp_path, ("batch", 5))), one)
 
 
 def test_chunks_and_accumulation_train_both_towers(tmp_path):
     words = [*FORM, *TEXTS, *EXACT, "--trainer.accumulate_grad_batches", "2"]
     whole = _trained(tmp_path / "whole", *words)
     _check_alike(whole, _trained(tmp_path / "chunked", *words, "--chunk_size", "7"))
-
-
-def _check_alike(one, two):
-    ours, theirs = _weights(one), _weights(two)
-    assert ours.keys() == theirs.keys()
-    for name, value in ours.items():
-        assert torch.allclose(value, theirs[name], rtol=1e-10, atol=1e-10), name
 
 
 def test_a_shared_tower_trains_in_bf16_and_is_kept_once(tmp_path):
@@ -146,23 +131,8 @@ def test_a_shared_tower_of_an_earlier_run_keeps_its_tokens(tmp_path):
     folder.mkdir()
     rows = [{"one": f"other words {row}", "other": f"and more of them {row * 7}"} for row in range(60)]
     (folder / "others.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    words = [
-        "--data",
-        "Pairs",
-        "--data.path",
-        "others.jsonl",
-        "--data.first",
-        "one",
-        *FORM,
-        *TEXTS[:-2],
-        "--inputs.shared",
-        "true",
-        "--epochs",
-        "1",
-        "--report",
-        "false",
-    ]
-    words += ["--batch_size", "16", "--encoder", "FromRun", "--encoder.run", str(first.folder)]
-    assert end_of(start(["train", *words], folder)) == 0
-    (path,) = (folder / "runs").iterdir()
+    words = ["--data", "Pairs", "--data.path", "others.jsonl", "--data.first", "one", "--inputs.shared", "true"]
+    words += [*FORM, *TEXTS[:-2], "--epochs", "1", "--report", "false", "--batch_size", "16"]
+    words += ["--encoder", "FromRun", "--encoder.run", str(first.folder)]
+    path = killed_and_resumed(words, folder)
     assert torch.equal(Run.open(path).encoder().tokenizer, first.encoder().tokenizer)

@@ -40,19 +40,8 @@ def find(*_):
 starts.find, starts.find_spec = find, lambda _: True
 raise SystemExit(main(sys.argv[1:]))
 """
-COMMON = [
-    "--encoder",
-    "mine.Small",
-    "--keep",
-    "last",
-    "--keep_checkpoints",
-    "true",
-    "--batches.batch_size",
-    "120",
-    "--trainer.max_epochs",
-    "2",
-]
-COMMON += ["--trainer.accelerator", "cpu", "--optimizer", "SGD", "--optimizer.lr", "0.5"]
+COMMON = ["--encoder", "mine.Small", "--keep", "last", "--keep_checkpoints", "true", "--batches.batch_size", "120"]
+COMMON += ["--trainer.max_epochs", "2", "--trainer.accelerator", "cpu", "--optimizer", "SGD", "--optimizer.lr", "0.5"]
 
 
 def _train(folder, arguments, processes):
@@ -72,11 +61,10 @@ def test_two_processes_end_together_when_validation_is_no_better(tmp_path):
     assert run.stage == "finished"
 
 
-@pytest.mark.parametrize("words", [["--patience", "0"], ["--patience", "2", "--split.refit", "true"]])
-def test_two_processes_refuse_a_patience_together(words, tmp_path):
+def test_two_processes_refuse_a_patience_together(tmp_path):
     """Each in its line, before the run is there; none waits for the other."""
     (tmp_path / "mine.py").write_text(MINE)
-    started = start_together(["train", *COMMON, "--loss", "SupConLoss", *words], tmp_path, 2, said=True)
+    started = start_together(["train", *COMMON, "--loss", "SupConLoss", "--patience", "0"], tmp_path, 2, said=True)
     assert [end_of(process) for process in started] == [2, 2]
     assert "patience" in (tmp_path / "1.err").read_text()
     assert "Traceback" not in (tmp_path / "1.err").read_text()
@@ -113,10 +101,7 @@ def test_three_processes_of_which_one_sees_published_weights_refuse_together(tmp
             *("--loss", "InfoNCELoss", "--inputs", "Momentum", "--inputs+", "KeyQueue", "--inputs.size", "200"),
             *("--log", "tensorboard", "--freeze", "layer", "--unfreeze_epoch", "2", "--validation_epochs", "1"),
         ],
-        [
-            *("--loss", "SupConLoss", "--trainer.accumulate_grad_batches", "2"),
-            *("--trainer.precision", "64-true"),
-        ],
+        ["--loss", "SupConLoss", "--trainer.accumulate_grad_batches", "2", "--trainer.precision", "64-true"],
     ],
     ids=["RASCAL", "MoCo, unfrozen in the second epoch", "SupCon, accumulated, in float64"],
 )
@@ -133,10 +118,9 @@ def test_two_processes_leave_one_run_with_the_weights_state_and_curves_of_a_sing
         assert torch.allclose(value.double(), states[1][name].double(), atol=of_state), name
     for name, curve in one.metrics.items():
         assert [value for _, value in two.metrics[name]] == pytest.approx([value for _, value in curve], abs=1e-3), name
-    assert [(of.epoch, of.label, of.count) for of in one.class_means] == [
-        (of.epoch, of.label, of.count) for of in two.class_means
-    ]
-    assert [of.mean for of in one.class_means] == pytest.approx([of.mean for of in two.class_means], abs=1e-3)
+    for mean, other in zip(one.class_means, two.class_means, strict=True):
+        assert (mean.epoch, mean.label, mean.count) == (other.epoch, other.label, other.count)
+        assert mean.mean == pytest.approx(other.mean, abs=1e-3)
     assert bool(one.class_means) == ("RASCALLoss" in arguments)
     if "--log" in arguments:
         (_events,) = (two.folder / "tensorboard").glob("events.*")  # the first process alone writes
@@ -157,19 +141,10 @@ class Counting(Small):
             file.write(f"{len(inputs)}\\n")
         return found
 """
-ENCODED = ["--encoder", "counting.Counting", "--loss", "SupConLoss", "--batches.batch_size", "60", "--workers", "0"]
-ENCODED += [
-    "--trainer.max_epochs",
-    "1",
-    "--trainer.accelerator",
-    "cpu",
-    "--validation_epochs",
-    "0",
-    "--report",
-    "false",
-]
-
-
+ENCODED = ["train", "--encoder", "counting.Counting", "--loss", "SupConLoss", "--batches.batch_size", "60"]
+ENCODED += ["--trainer.max_epochs", "1", "--trainer.accelerator", "cpu", "--validation_epochs", "0"]
+ENCODED += ["--workers", "0", "--report", "false"]
+ENCODED += ["--data", "Folder", "--data.path", "photos", "--data.size", "8"]
 DAMAGED = ("train/dark/007.png", "train/dark/290.png", "train/light/140.png", "test/light/100.png")
 
 
@@ -186,26 +161,15 @@ def _photos(folder, parts):
         (folder / name).write_bytes((folder / name).read_bytes()[:50])
 
 
-@pytest.mark.parametrize("cut", [False, True], ids=["all samples", "at most 512 of each part"])
-@pytest.mark.parametrize("memory", ["0", "4"], ids=["read on demand", "in memory"])
+@pytest.mark.parametrize(
+    ("memory", "cut"), [("0", False), ("4", True)], ids=["read on demand", "in memory, at most 512 of each part"]
+)
 def test_two_processes_share_what_is_encoded_by_the_weights_of_the_first(memory, cut, tmp_path):
     """The features are those of the saved encoder, sample by sample; what the second could not read is named."""
     _photos(tmp_path / "photos", ["train", "test"])
     (tmp_path / "mine.py").write_text(MINE)
     (tmp_path / "counting.py").write_text(COUNTING)
-    words = [
-        "train",
-        *ENCODED,
-        "--data",
-        "Folder",
-        "--data.path",
-        "photos",
-        "--data.size",
-        "8",
-        "--data.memory",
-        memory,
-    ]
-    words += ["--evaluation_samples", "512"] if cut else []
+    words = [*ENCODED, "--data.memory", memory, *(["--evaluation_samples", "512"] if cut else [])]
     started = start_together(words, tmp_path, 2)
     assert [end_of(process) for process in started] == [0, 0]
     (folder,) = (tmp_path / "runs").iterdir()
@@ -228,6 +192,6 @@ def test_two_processes_share_what_is_encoded_by_the_weights_of_the_first(memory,
             assert torch.allclose(vector.double(), expected, atol=1e-5)
             checked += 1
     assert checked == sum(map(len, features))
-    if memory == "0" and not cut:  # in memory it is left out when it is read, at the start
+    if memory == "0":  # in memory it is left out when it is read, at the start
         assert all(name in str(run.metadata["undecodable"]) for name in DAMAGED)
         assert sum(map(len, features)) == 1200 - len(DAMAGED)

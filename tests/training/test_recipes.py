@@ -19,31 +19,15 @@ from likewise.cli import main
 from likewise.configuration import read
 from likewise.configuration.recipes import names, recipe, studies, study
 from likewise.data import LongTail, parts_of
-from likewise.instantiate import instantiate
 from likewise.runs import Run
 from likewise.workflows.plan import Sweep
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*"),
-]
+pytestmark = pytest.mark.slow
 
 METHODS = ("simclr", "supcon", "moco", "byol", "rascal", "cross-entropy")
 DATA = (
-    "digits",
-    "omniglot",
-    "cifar10",
-    "cifar100",
-    "cifar100-lt",
-    "image-folder",
-    "stl10",
-    "cifar10-fast",
-    "cifar100-fast",
-    "cifar100-20",
-    "cifar100-20-lt50",
-    "omniglot-few-shot",
-    "cifar-fs",
-    "cifar-fs-resnet12",
+    *("digits", "omniglot", "cifar10", "cifar100", "cifar100-lt", "image-folder", "stl10", "cifar10-fast"),
+    *("cifar100-fast", "cifar100-20", "cifar100-20-lt50", "omniglot-few-shot", "cifar-fs", "cifar-fs-resnet12"),
     "mini-imagenet",
 )
 FEW = ("--trainer.max_epochs", "1", "--trainer.limit_train_batches", "2", "--trainer.accelerator", "cpu")
@@ -52,6 +36,10 @@ SMALL = ("--encoder", "ResNet", "--encoder.depth", "8", "--encoder.width", "4")
 
 def parsed(*words):
     return read(words)
+
+
+def class_names(*specs):
+    return [spec["class_path"].rpartition(".")[2] for spec in specs]
 
 
 def refused(capsys, *words):
@@ -117,27 +105,21 @@ def test_another_class_of_a_part_does_not_take_over_the_recipes_arguments(tmp_pa
 
 def test_what_is_added_to_a_list_of_a_recipe_leaves_the_others_there():
     said = parsed("--recipe", "supcon-cifar100-lt", "--subset+", "Classes", "--subset.count", "20").subset
-    assert [one["class_path"].rpartition(".")[2] for one in said] == ["LongTail", "Classes"]
+    assert class_names(*said) == ["LongTail", "Classes"]
     assert said[0]["init_args"]["imbalance"] == 100
     said = parsed("--recipe", "supcon-cifar100-20-lt10", "--subset", "Fraction", "--subset.fraction", "0.5").subset
     assert said["class_path"] == "likewise.data.Fraction"
     assert recipe("moco-cifar100-20-lt50")["inputs"][1]["init_args"] == {"size": 512}  # that of its likeness
 
 
-def test_the_recipe_that_is_recorded_is_the_one_that_was_used(tmp_path):
-    file = tmp_path / "mine.yaml"
-    file.write_text("recipe: byol-digits\n")
-    said = parsed("--recipe", "simclr-digits", "--config", str(file))
-    assert (said.recipe, said.loss["class_path"]) == ("simclr-digits", "likewise.losses.NTXentLoss")
-
-
 def test_a_file_of_options_may_name_a_recipe(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("recipe: byol-digits\ntrainer:\n  max_epochs: 3\n")
     said = parsed("--config", str(file))
-    assert said.loss["class_path"] == "likewise.losses.BYOLLoss"
-    assert [one["class_path"].rpartition(".")[2] for one in said.inputs] == ["Momentum", "Predictor"]
+    assert class_names(said.loss, *said.inputs) == ["BYOLLoss", "Momentum", "Predictor"]
     assert said.trainer["max_epochs"] == 3
+    said = parsed("--recipe", "simclr-digits", "--config", str(file))  # the one that is used is recorded
+    assert (said.recipe, said.loss["class_path"]) == ("simclr-digits", "likewise.losses.NTXentLoss")
 
 
 def test_the_recipe_of_supcontrast_is_that_of_its_authors():
@@ -157,23 +139,14 @@ def test_the_recipe_of_supcontrast_is_that_of_its_authors():
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["train", "--recipe", "supcn-digits"], "did you mean supcon-digits"),
         (["train", "--recipe", "nothing"], "METHOD-DATA, with a method of asymmetric, bce"),
         (["train", "--recipe", "methods-digits"], "likewise sweep --recipe methods-digits"),
         (["train", "--config", "five.yaml"], "--recipe: expected a text, got 5"),
         (["train", "--recipe", "simclr-image-folder"], "data"),
         (["sweep", "--grid", "seed=1,2"], "which a sweep sets itself"),
-        (["train", "--recipe", "cifar10"], "did you mean"),
         (["train", "--recipe"], "expected --recipe, got none: see likewise train --help"),
         (["sweep", "--recipe", "rascal-ablation-digit"], "did you mean rascal-ablation-digits"),
-        (
-            ["train", "--recipe", "supcon-omniglot", "--data", "Digits"],
-            "lower batch_size, or raise samples_per_class to",
-        ),
-        (
-            ["train", "--recipe", "supcon-cifar100-lt", "--data", "Digits", "--subset.imbalance", "1000"],
-            "lower subset.imbalance to",
-        ),
+        (["train", "--recipe", "supcon-omniglot", "--data", "Digits"], "lower batch_size, or raise samples_per_class"),
         (["train", "--recipe", "rascal-cifar100-20", "--data", "Digits"], "expected count of at most 10, got 20"),
         (["train", "--recipe", "supcon-cifar10", "--data.root", "nowhere"], "add --data.download true"),
     ],
@@ -190,8 +163,8 @@ def test_a_recipe_that_is_unknown_or_does_not_fit_is_refused_with_the_remedy(
 def test_a_recipe_of_images_refuses_vectors(tmp_path, capsys):
     file = tmp_path / "points.csv"
     file.write_text("x,y,class\n" + "".join(f"{row},1.5,{'ab'[row % 2]}\n" for row in range(40)))
-    line = refused(capsys, "train", "--recipe", "supcon-image-folder", "--data.path", file, "--data.size", "null")
-    assert "images" in line
+    words = ["--recipe", "supcon-image-folder", "--data.path", file, "--data.size", "null"]
+    assert "images" in refused(capsys, "train", *words)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -257,20 +230,17 @@ ROWS = {
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "encoder", "size"),
+    ("first", "second", "encoder", "size", "suffix"),
     [
-        ("image", "captions", "ResNet", 224),
-        ("bytes", "caption", "ResNet", 224),
-        ("caption", "image", "Transformer", 224),
-        ("caption", "captions", "Transformer", None),
-        ("sizes", "caption", "MLP", None),
-        ("price", "caption", "MLP", None),
+        ("image", "captions", "ResNet", 224, ".jsonl"),
+        ("bytes", "caption", "ResNet", 224, ".parquet"),
+        ("caption", "image", "Transformer", 224, ".parquet"),
+        ("caption", "captions", "Transformer", None, ".jsonl"),
+        ("sizes", "caption", "MLP", None, ".parquet"),
+        ("price", "caption", "MLP", None, ".jsonl"),
     ],
 )
-@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
-def test_pairs_have_the_encoder_of_their_first_side_and_a_loss_without_another_word(
-    first, second, encoder, size, suffix, tmp_path
-):
+def test_pairs_have_the_encoder_of_their_first_side_and_a_loss(first, second, encoder, size, suffix, tmp_path):
     table = tmp_path / f"train{suffix}"
     if suffix == ".parquet":
         pq.write_table(pa.Table.from_pylist([ROWS]), table)
@@ -279,10 +249,9 @@ def test_pairs_have_the_encoder_of_their_first_side_and_a_loss_without_another_w
     words = ["--data.first", first, "--data.second", second]
     for path, recipe_of in ((table, []), (tmp_path, []), (table, ["--recipe", "clip"])):
         said = parsed("--data", "Pairs", "--data.path", str(path), *words, *recipe_of)
-        learned = (first, second) == (
-            "caption",
-            "captions",
-        ) and not recipe_of  # texts with texts begin with a language model
+        learned = (
+            encoder == "Transformer" and not size and not recipe_of
+        )  # texts with texts begin with a language model
         assert said.encoder["class_path"] == f"likewise.models.{'Pretrained' * learned}{encoder}"
         assert said.data["init_args"].get("size") == size
         expected = {"symmetric": True, "temperature": 0.05 if learned else "learned"}
@@ -299,19 +268,19 @@ def test_pairs_without_a_column_are_told_the_columns_of_their_table(more, lacks,
     for path in (tmp_path, tmp_path / "train.jsonl"):
         with pytest.raises(ValueError, match=rf"expected --data\.{lacks}, got none: choose from file, caption$"):
             parsed("--data", "Pairs", "--data.path", str(path), *more)
-    with pytest.raises(
-        ValueError, match=rf"expected --data\.{lacks}, got none: see likewise train --data\.help Pairs$"
-    ):
+    with pytest.raises(ValueError, match=rf"expected --data\.{lacks}, got none: see likewise train --data\.help"):
         parsed("--data", "Pairs", *more)
 
 
 def test_pairs_of_two_files_have_the_encoder_of_the_first(tmp_path):
-    for file, encoder in (("a.en.gz", "PretrainedTransformer"), ("a.txt", "PretrainedTransformer"), ("a.npy", "MLP")):
-        said = parsed("--data", "Pairs", "--data.first", file, "--data.second", "b.txt")
-        assert said.encoder["class_path"] == f"likewise.models.{encoder}"
     (tmp_path / "train.en.gz").touch()
-    said = parsed("--data", "Pairs", "--data.path", str(tmp_path), "--data.first", "en", "--data.second", "de")
-    assert said.encoder["class_path"] == "likewise.models.PretrainedTransformer"
+    of_folder = ["--data.path", str(tmp_path), "--data.first", "en", "--data.second", "de"]
+    for words, encoder in (
+        (["--data.first", "a.en.gz", "--data.second", "b.txt"], "PretrainedTransformer"),
+        (["--data.first", "a.npy", "--data.second", "b.txt"], "MLP"),
+        (of_folder, "PretrainedTransformer"),
+    ):
+        assert class_names(parsed("--data", "Pairs", *words).encoder) == [encoder]
 
 
 @pytest.mark.parametrize("name", ["pairs-texts", "pairs-multi30k"])
@@ -328,9 +297,7 @@ def test_recipes_of_pairs_train_what_their_files_say(name, tmp_path, capsys):
     facts = Run(folder).metadata
     assert (facts["second"]["encoder"] is None) == (name == "pairs-texts")
     assert facts["recipe"] == name
-    assert within(
-        {"augmentation": {"class_path": "likewise.data.TokenDropout"}}, facts["parts"]["batches"]["init_args"]
-    )
+    assert class_names(facts["parts"]["batches"]["init_args"]["augmentation"]) == ["TokenDropout"]
 
 
 def test_pairs_have_recipes_of_their_own_methods_alone():
@@ -344,11 +311,8 @@ def test_a_study_names_its_settings_for_every_data_set():
     settings = study("rascal-ablation-cifar100-lt")
     assert settings["SupCon"] == "--recipe supcon-cifar100-lt"
     rankings = [options for name, options in settings.items() if name.startswith("RASCAL")]
-    assert {("uniform" in of, "current" in of, "agreement" in of) for of in rankings} == {
-        (True, False, False),
-        (False, True, False),
-        (False, False, True),
-    }
+    ways = ("uniform", "current", "agreement")
+    assert {tuple(way for way in ways if way in options) for options in rankings} == {(way,) for way in ways}
 
 
 def test_every_setting_of_every_study_is_a_recipe_that_exists():
@@ -369,7 +333,6 @@ def test_rascals_ablation_is_one_command_that_ends_in_a_table_a_page_and_a_verdi
     told = capsys.readouterr().out
     assert "kNN, accuracy" in told
     assert "No difference from SupCon larger than chance" in told
-    assert "2 seeds seldom suffice to tell." in told
     with (tmp_path / "sweep" / "compare.csv").open() as file:
         rows = {row["setting"]: row for row in csv.DictReader(file)}
     assert list(rows) == list(study("rascal-ablation-digits"))
@@ -414,12 +377,3 @@ def test_subsets_are_taken_in_turn_and_those_of_every_part_first():
     kept = LongTail(5)(everything[everything.rows.argsort()])
     assert torch.equal(rest.rows.sort().values, everything.rows.sort().values[kept])
     assert rest.counts[0] // rest.counts[3] == 5
-
-
-def test_several_subsets_are_named_by_the_command():
-    words = ["--subset", "Classes", "--subset.count", "4", "--subset+", "LongTail", "--subset.imbalance", "5"]
-    said = parsed(*words).subset
-    assert [one["class_path"].rpartition(".")[2] for one in said] == ["Classes", "LongTail"]
-    assert said[1]["init_args"]["imbalance"] == 5.0
-    assert instantiate(said[0]).count == 4
-    assert json.dumps(said)

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from command_worker import end_of, start
+from command_worker import end_of, killed_and_resumed, start
 from safetensors.torch import load_file
 from sklearn.datasets import load_digits
 
@@ -27,7 +27,6 @@ MOMENTS = [  # one after another: a run is killed, goes on, and is killed again
     [("batch", 0), ("batch", 7), ("checkpoint", 0), ("file", "encoder.safetensors")],
     [("checkpoint", 0), ("batch", 3), ("batch", 9), ("file", "embeddings.npz")],
     [("batch", 4), ("checkpoint", 4), ("file", "scores.csv"), ("file", "report.html")],
-    [("batch", 14)],
     [("checkpoint", 4), ("batch", 14)],
     [("batch", 5), ("batch", 9), ("batch", 10), ("batch", 14)],
 ]
@@ -38,8 +37,7 @@ def whole(tmp_path_factory):
     """An uninterrupted run."""
     folder = tmp_path_factory.mktemp("whole")
     save_few(folder)
-    assert end_of(start(["train", *RUN], folder)) == 0
-    return Run.open(next((folder / "runs").iterdir()))
+    return Run.open(killed_and_resumed(RUN, folder))
 
 
 def save_few(folder, count=160):
@@ -63,34 +61,20 @@ def same(one, other):
 def test_a_run_that_was_killed_ends_as_if_it_had_not_been(moments, whole, tmp_path):
     """Weights, RASCAL's cache, curves and results, bit for bit; within an epoch and with accumulated gradients too."""
     save_few(tmp_path)
-    words = RUN
-    for moment in moments:
-        assert end_of(start(["train", *words], tmp_path, moment)) == -signal.SIGKILL, moment
-        (left,) = (tmp_path / "runs").iterdir()
-        assert left.suffix == ".partial"
-        words = ["--resume", str(left)]
-    assert end_of(start(["train", "--resume", str(left)], tmp_path)) == 0
-    (resumed,) = (tmp_path / "runs").iterdir()
-    assert resumed.suffix != ".partial"
-    same(Run.open(resumed), whole)
+    same(Run.open(killed_and_resumed(RUN, tmp_path, *moments)), whole)
 
 
 def test_steps_that_end_within_an_epoch_leave_their_last_state(tmp_path):
     """Its checkpoint is of the weights that are saved, and a run that is killed after it ends as if it had not been."""
-    words = [*RUN, "--steps", "5", "--trainer.max_epochs", "-1", "--checkpoint_minutes", "10"]
+    words, runs = [*RUN, "--steps", "5", "--trainer.max_epochs", "-1", "--checkpoint_minutes", "10"], []
     for name, moments in (("whole", []), ("killed", [("file", "embeddings.npz")])):
         (tmp_path / name).mkdir()
         save_few(tmp_path / name)
-        for moment in moments:
-            assert end_of(start(["train", *words], tmp_path / name, moment)) == -signal.SIGKILL
-            (left,) = (tmp_path / name / "runs").iterdir()
-            assert torch.load(Run.open(left).checkpoint, weights_only=True)["global_step"] == 5
-            words = ["--resume", str(left)]
-        assert end_of(start(["train", *words], tmp_path / name)) == 0
-    whole, killed = (Run.open(next((tmp_path / name / "runs").iterdir())) for name in ("whole", "killed"))
-    state, weights = torch.load(whole.checkpoint, weights_only=True)["state_dict"], load_file(whole.weights)
-    assert all(torch.equal(value, state[f"encoder.{name}"]) for name, value in weights.items())
-    same(killed, whole)
+        runs.append(Run.open(killed_and_resumed(words, tmp_path / name, *moments)))
+    saved, weights = torch.load(runs[0].checkpoint, weights_only=True), load_file(runs[0].weights)
+    assert saved["global_step"] == 5
+    assert all(torch.equal(value, saved["state_dict"][f"encoder.{name}"]) for name, value in weights.items())
+    same(*runs)
 
 
 def test_a_truncated_checkpoint_is_skipped_for_the_previous_one(whole, tmp_path):

@@ -1,8 +1,8 @@
 """Snapshots: what the loss received in two steps of a training, kept without changing it."""
 
-import lightning
 import pytest
 import torch
+from trainings import Kill, fitted
 
 import likewise as lw
 from likewise.data import Samples, Views
@@ -12,11 +12,7 @@ from likewise.models import MLP, ProjectionHead
 from likewise.runs import Run
 from likewise.training import Checkpoints, Pretraining, Snapshots, TrainingData, callbacks
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*"),
-]
-OFF = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+pytestmark = pytest.mark.slow
 BATCHES = 3  # an epoch of 36 samples, 12 a batch
 
 
@@ -35,17 +31,6 @@ class Recorder(ContrastiveLoss):
         return lw.SupConLoss()(embeddings, labels)
 
 
-class Kill(lightning.Callback):
-    """End a training with an error before a batch."""
-
-    def __init__(self, batch):
-        self.batch = batch
-
-    def on_train_batch_start(self, trainer, *_):
-        if trainer.fit_loop.epoch_loop.total_batch_idx == self.batch:
-            raise InterruptedError
-
-
 def train(run, loss, *, also=(), resume=False, keep=True, **limits):
     torch.manual_seed(0)
     labels = torch.arange(36) % 3
@@ -55,9 +40,8 @@ def train(run, loss, *, also=(), resume=False, keep=True, **limits):
     module = Pretraining(MLP((4,), width=8), ProjectionHead(8), loss, torch.optim.AdamW, samples=samples)
     module.encoder.register_forward_hook(lambda _module, _inputs, output: encoder(output))
     callbacks = [*([Snapshots(run)] if keep else []), Checkpoints(run, 1e-9), *also]
-    trainer = lightning.Trainer(accelerator="cpu", callbacks=callbacks, **OFF, **({"max_epochs": 4} | limits))
     data = TrainingData(samples, Views(batch_size=12), seed=0)
-    trainer.fit(module, data, ckpt_path=run.checkpoint if resume else None, weights_only=True)
+    fitted(module, data, run.checkpoint if resume else None, callbacks=callbacks, **({"max_epochs": 4} | limits))
     return module
 
 
@@ -74,20 +58,15 @@ def check(snapshot, call, *, epoch, step):
     assert (snapshot.epoch, snapshot.step, snapshot.samples, snapshot.temperature) == (epoch, step, 12, 0.25)
 
 
-def test_the_last_steps_of_the_first_and_the_last_epoch_are_kept(run):
+def test_the_last_steps_of_the_first_and_the_last_epoch_are_kept_and_others_have_no_hook(run):
     loss = Recorder()
     train(run, loss)
+    assert loss.hooks == [0, 0, 1] * 4
     found = load_snapshots(run.batches)
     assert list(found) == ["first", "last"]
     check(found["first"], loss.calls[BATCHES - 1], epoch=1, step=BATCHES - 1)
     check(found["last"], loss.calls[-1], epoch=4, step=4 * BATCHES - 1)
     assert not [path for path in run.folder.iterdir() if path.suffix == ".new"]
-
-
-def test_other_steps_have_no_hook(run):
-    loss = Recorder()
-    train(run, loss)
-    assert loss.hooks == [0, 0, 1] * 4
     loss(*loss.calls[0])
     assert loss.hooks[-1] == 0
 
@@ -99,20 +78,18 @@ def test_training_is_bit_for_bit_what_it_is_without(run, tmp_path):
 
 @pytest.mark.parametrize(
     ("limits", "last"),
-    [({"max_epochs": 1}, None), ({"max_steps": 2}, None), ({"max_steps": 5}, (2, 4)), ({"max_steps": 6}, (2, 5))],
+    [({"max_epochs": 1}, None), ({"max_steps": 2}, None), ({"max_steps": 5}, (2, 4))],
 )
 def test_however_a_training_is_limited_its_last_step_is_kept(limits, last, run):
     loss = Recorder()
     train(run, loss, **({"max_epochs": -1} | limits))
     found = load_snapshots(run.batches)
-    if last is None:
-        assert list(found) == ["first"]
-        check(found["first"], loss.calls[-1], epoch=1, step=len(loss.calls) - 1)
-    else:
-        check(found["last"], loss.calls[-1], epoch=last[0], step=last[1])
+    assert list(found) == (["first"] if last is None else ["first", "last"])
+    epoch, step = last or (1, len(loss.calls) - 1)
+    check(found["last" if last else "first"], loss.calls[-1], epoch=epoch, step=step)
 
 
-@pytest.mark.parametrize("batch", [1, BATCHES, BATCHES + 2, 3 * BATCHES])
+@pytest.mark.parametrize("batch", [1, BATCHES, BATCHES + 2])
 def test_a_resumed_training_leaves_the_same_file(batch, run, tmp_path):
     whole = Run.create(tmp_path, "whole")
     train(whole, lw.SupConLoss())

@@ -8,40 +8,17 @@ from pathlib import Path
 import lightning
 import pytest
 import torch
+from trainings import Rates, fitted
 
+import likewise as lw
 from likewise.data import Digits, Samples, Stratified, Views
-from likewise.losses import (
-    ArcFaceLoss,
-    BCLLoss,
-    BYOLLoss,
-    CosFaceLoss,
-    CrossEntropyLoss,
-    DCLLoss,
-    HardNegativeLoss,
-    InfoNCELoss,
-    KCLLoss,
-    LiftedStructureLoss,
-    Matryoshka,
-    MultiSimilarityLoss,
-    NPairsLoss,
-    NTXentLoss,
-    PaCoLoss,
-    ProxyAnchorLoss,
-    ProxyNCALoss,
-    RASCALLoss,
-    SigLIPLoss,
-    SupConLoss,
-    TripletLoss,
-)
 from likewise.losses.base import ContrastiveLoss
 from likewise.models import ConvNet, ProjectionHead
-from likewise.training import Constant, Cosine, KeyQueue, LabelPrototypes, Momentum, Pretraining, Steps, TrainingData
+from likewise.training import Constant, Cosine, KeyQueue, LabelPrototypes, Momentum, Pretraining, TrainingData
+from likewise.training.loader import Loader, Position
 from likewise.training.optimizers import optimizer_of
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*"),
-]
+pytestmark = pytest.mark.slow
 
 
 class Recorder(ContrastiveLoss):
@@ -82,38 +59,21 @@ def _pretraining(loss, *, optimizer=torch.optim.AdamW, **options):
 def _fit(loss, *, data=None, optimizer=torch.optim.AdamW, module=None, **limits):
     torch.manual_seed(0)
     module = module or _pretraining(loss, optimizer=optimizer)
-    trainer = lightning.Trainer(
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        **({"max_steps": 3} | limits),
-    )
-    trainer.fit(module, datamodule=data or _data())
-    return module, trainer
+    return module, fitted(module, data or _data(), **({"max_steps": 3} | limits))
 
 
 def test_a_matryoshka_is_trained_by_and_its_loss_is_the_modules():
     """The value that is logged is that of all widths, and state has the names that it has without them."""
-    loss = InfoNCELoss(temperature="learned")
-    module = _pretraining(Matryoshka(loss, (5, 2)))
+    loss = lw.InfoNCELoss(temperature="learned")
+    module = _pretraining(lw.Matryoshka(loss, (5, 2)))
     assert module.loss is loss
     assert [name for name in module.state_dict() if "temperature" in name] == ["loss.log_temperature"]
     calls = []
     loss.register_forward_pre_hook(lambda *call: calls.append(call[-1]), with_kwargs=True)
     _, trainer = _fit(loss, module=module, max_steps=1)
     assert [named["queries"].shape[1] for named in calls] == [2, 5]
-    expected = sum(InfoNCELoss()(named["queries"], named["keys"]) for named in calls).detach() / 2
+    expected = sum(lw.InfoNCELoss()(named["queries"], named["keys"]) for named in calls).detach() / 2
     torch.testing.assert_close(trainer.logged_metrics["loss"], expected)
-
-
-def test_a_loss_receives_views_and_what_its_forward_names():
-    loss = Recorder()
-    _fit(loss, data=_data(views=3), max_steps=1)
-    (shape, sample_index) = loss.calls[0]
-    assert shape == (64, 3, 5)
-    assert len(set(sample_index.tolist())) == 64
 
 
 def test_a_loss_receives_prototypes_and_class_logits_that_are_learned_with_the_rest():
@@ -124,33 +84,32 @@ def test_a_loss_receives_prototypes_and_class_logits_that_are_learned_with_the_r
     assert prototypes is module.inputs.by_class["LabelPrototypes"].rows.weight
     assert prototypes.shape == (10, 5)
     assert torch.equal(labels, _train().labels[index])
+    assert len(set(index.tolist())) == 64
     learned = {id(of) for group in module.optimizers().param_groups for of in group["params"]}
     for of in (prototypes, module.inputs.by_class["Classifier"].linear.weight):
         assert id(of) in learned
         assert of.grad.abs().sum() > 0
 
 
-def test_prototypes_and_a_classifier_are_made_only_for_losses_that_take_them():
-    assert {name.split(".")[0] for name in _pretraining(SupConLoss()).state_dict()} == {"encoder", "head"}
+@pytest.mark.parametrize(
+    ("loss", "parts"), [(lw.SupConLoss, {"encoder", "head"}), (lw.CrossEntropyLoss, {"encoder", "inputs"})]
+)
+def test_only_what_a_loss_takes_is_made(loss, parts):
+    assert {name.split(".")[0] for name in _pretraining(loss()).state_dict()} == parts
 
 
-def test_a_loss_of_only_logits_has_no_head():
-    names = {name.split(".")[0] for name in _pretraining(CrossEntropyLoss()).state_dict()}
-    assert names == {"encoder", "inputs"}
-
-
-@pytest.mark.parametrize("loss", [ProxyNCALoss(), PaCoLoss()])
+@pytest.mark.parametrize("loss", [lw.ProxyNCALoss(), lw.PaCoLoss()])
 def test_prototypes_and_class_logits_need_the_training_part(loss):
     with pytest.raises(ValueError, match=r"expected labels for \w+Loss.*pass samples= with labels"):
         _pretraining(loss, samples=None)
 
 
 TRAINED = (
-    *(InfoNCELoss, NPairsLoss, NTXentLoss, DCLLoss, HardNegativeLoss, TripletLoss),
-    *(SupConLoss, KCLLoss, BCLLoss, PaCoLoss, ProxyNCALoss, CrossEntropyLoss, BYOLLoss),
-    *(LiftedStructureLoss, ArcFaceLoss, CosFaceLoss, ProxyAnchorLoss),
-    *(lambda: SupConLoss(form="pairs"), lambda: MultiSimilarityLoss(epsilon=0.1)),
-    *(lambda: RASCALLoss(320, 5), lambda: RASCALLoss(320, 5, rank_level="sample")),
+    *(lw.InfoNCELoss, lw.NPairsLoss, lw.NTXentLoss, lw.DCLLoss, lw.HardNegativeLoss, lw.TripletLoss),
+    *(lw.SupConLoss, lw.KCLLoss, lw.BCLLoss, lw.PaCoLoss, lw.ProxyNCALoss, lw.CrossEntropyLoss, lw.BYOLLoss),
+    *(lw.LiftedStructureLoss, lw.ArcFaceLoss, lw.CosFaceLoss, lw.ProxyAnchorLoss),
+    *(lambda: lw.SupConLoss(form="pairs"), lambda: lw.MultiSimilarityLoss(epsilon=0.1)),
+    *(lambda: lw.RASCALLoss(320, 5), lambda: lw.RASCALLoss(320, 5, rank_level="sample")),
 )
 
 
@@ -167,62 +126,26 @@ def test_every_loss_falls_in_training(make):
     assert sum(losses[-5:]) < 0.95 * sum(losses[:5])
 
 
-def test_training_lowers_the_loss_on_its_own_views():
-    torch.manual_seed(0)
-    data = _data(batch_size=256)
-    rows = torch.arange(256)
-    views = data.batches.on_device({"inputs": _train().inputs[:256], "sample_index": rows})["inputs"]
-    labels = _train().labels[:256]
-
-    def loss_of(module):
-        with torch.no_grad():
-            return float(SupConLoss()(module.head(module(views.flatten(0, 1))).unflatten(0, (256, 2)), labels))
-
-    before, after = (loss_of(_fit(SupConLoss(), data=data, max_steps=steps)[0]) for steps in (0, 30))
-    assert after < before - 0.3
-
-
-def test_the_learning_rate_falls_to_zero_over_the_whole_training():
-    rates = []
-
-    class Watch(lightning.Callback):
-        def on_train_batch_start(self, trainer, *_):
-            rates.append(trainer.optimizers[0].param_groups[0]["lr"])
-
-    _fit(NTXentLoss(), max_steps=8, callbacks=[Watch()])
-    expected = [1e-3 * (1 + math.cos(math.pi * step / 8)) / 2 for step in range(8)]
-    assert rates == pytest.approx(expected)
-
-
-def test_values_recorded_by_the_loss_are_logged():
-    _, trainer = _fit(SupConLoss(), data=_data(), max_steps=1)
-    assert {"loss", "learning_rate", "active_anchors", "positives_per_anchor"} <= trainer.logged_metrics.keys()
-    assert trainer.logged_metrics["active_anchors"] == 128
-
-
-def test_histograms_and_values_of_anchors_are_not_logged_as_numbers():
-    loss = RASCALLoss(1213, 5)
+def test_values_recorded_by_the_loss_are_logged_and_histograms_and_values_of_anchors_are_not():
+    loss = lw.RASCALLoss(1213, 5)
     _, trainer = _fit(loss, data=_data(batch_size=1213), max_steps=4)
     assert loss.last["rank_drift_histogram"].sum() > 0
-    told = trainer.logged_metrics
-    assert told.keys() - {"loss", "learning_rate"} == loss.last.keys() - {
-        "rank_drift_histogram",
-        "rank_drift_by_anchor",
-    }
+    told, summed = trainer.logged_metrics, {"rank_drift_histogram", "rank_drift_by_anchor"}
+    assert told.keys() - {"loss", "learning_rate"} == loss.last.keys() - summed
     assert all(math.isfinite(value) for value in told.values())
     assert told["cache_hit_rate"] == 1
 
 
-@pytest.mark.parametrize("scale", [math.inf, math.nan])
-def test_a_loss_that_is_not_finite_stops_the_training(scale):
-    loss = Recorder(scale)
+def test_a_loss_that_is_not_finite_stops_the_training():
+    loss = Recorder(math.nan)
     with pytest.raises(ValueError, match=r"finite loss.*step 0.*lower the learning rate"):
         _fit(loss)
     assert len(loss.calls) == 1
 
 
 @pytest.mark.parametrize(
-    ("loss", "what"), [(SupConLoss, "embeddings"), (CrossEntropyLoss, "class_logits"), (InfoNCELoss, "(queries|keys)")]
+    ("loss", "what"),
+    [(lw.SupConLoss, "embeddings"), (lw.CrossEntropyLoss, "class_logits"), (lw.InfoNCELoss, "(queries|keys)")],
 )
 def test_weights_that_explode_stop_the_training(loss, what):
     with pytest.raises(ValueError, match=f"expected finite {what}.*training has diverged"):
@@ -231,35 +154,30 @@ def test_weights_that_explode_stop_the_training(loss, what):
 
 def test_a_loss_that_is_not_reduced_is_refused():
     with pytest.raises(ValueError, match=r"reduction mean or sum.*got none"):
-        _pretraining(SupConLoss(reduction="none"))
+        _pretraining(lw.SupConLoss(reduction="none"))
     with pytest.raises(ValueError, match=r"one loss per batch, got \(1,\)"):
         _fit(Recorder(torch.ones(1)))
 
 
 def test_one_view_is_refused_if_two_are_needed():
     with pytest.raises(ValueError, match="two or more views"):
-        _fit(NTXentLoss(), data=_data(views=1))
-
-
-def test_a_training_without_end_is_refused():
-    with pytest.raises(ValueError, match="finite length"):
-        _fit(SupConLoss(), max_steps=-1, max_epochs=-1)
+        _fit(lw.NTXentLoss(), data=_data(views=1))
 
 
 @pytest.mark.parametrize(
     ("make", "held"),
     [
-        (SupConLoss, set()),
-        (ProxyNCALoss, {"inputs.by_class.LabelPrototypes.rows.weight"}),
-        (PaCoLoss, {"inputs.by_class.Classifier.linear.weight"}),
-        (lambda: RASCALLoss(1213, 5), {"loss.cache.features", "loss.cache.valid"}),
-        (lambda: NTXentLoss(temperature="learned"), {"loss.log_temperature"}),
+        (lw.SupConLoss, set()),
+        (lw.ProxyNCALoss, {"inputs.by_class.LabelPrototypes.rows.weight"}),
+        (lw.PaCoLoss, {"inputs.by_class.Classifier.linear.weight"}),
+        (lambda: lw.RASCALLoss(1213, 5), {"loss.cache.features", "loss.cache.valid"}),
+        (lambda: lw.NTXentLoss(temperature="learned"), {"loss.log_temperature"}),
     ],
 )
 def test_a_checkpoint_restores_features_and_the_state_of_the_loss(make, held, tmp_path):
     module, trainer = _fit(make())
     trainer.save_checkpoint(tmp_path / "checkpoint.ckpt")
-    images = Digits().load().inputs[:400]
+    images = _train().inputs[:400]
     other = _pretraining(make())
     assert not any(torch.equal(other.state_dict()[name], module.state_dict()[name]) for name in held)
     other.load_state_dict(torch.load(tmp_path / "checkpoint.ckpt", weights_only=True)["state_dict"])
@@ -269,30 +187,24 @@ def test_a_checkpoint_restores_features_and_the_state_of_the_loss(make, held, tm
 
 def test_the_schedule_multiplies_each_group_by_its_own_factor():
     """Decay only for matrices; prototypes at ten times the rate; linear warm-up, then half a cosine."""
-    inputs = [LabelPrototypes(rate_factor=10.0)]
     schedule = Cosine(warmup_epochs=1, end=0.1)
-    module = _pretraining(ProxyNCALoss(), inputs=inputs, schedule=schedule)
-    rates, decays = [], []
-
-    class Watch(lightning.Callback):
-        def on_train_batch_start(self, trainer, *_):
-            groups = trainer.optimizers[0].param_groups
-            rates.append(sorted({round(group["lr"], 9) for group in groups}))
-            decays.append({of.ndim >= 2: group["weight_decay"] for group in groups for of in group["params"]})
-
-    data = _data(samples=_train()[torch.arange(256)])
-    _fit(None, module=module, data=data, max_steps=-1, max_epochs=2, callbacks=[Watch()])
-    assert len(rates) == 8
-    assert rates[0] == [0.0]
-    for step, (slow, fast) in enumerate(rates[1:], 1):
+    module = _pretraining(lw.ProxyNCALoss(), inputs=[LabelPrototypes(rate_factor=10.0)], schedule=schedule)
+    data, rates = _data(samples=_train()[torch.arange(256)]), Rates()
+    _, trainer = _fit(None, module=module, data=data, max_steps=-1, max_epochs=2, callbacks=[rates])
+    assert len(rates.steps) == 8
+    for step, found in enumerate(rates.steps):
         cosine = 0.1 + 0.9 * (1 + math.cos(math.pi * (step - 4) / 4)) / 2
         expected = 1e-3 * (step / 4 if step < 4 else cosine)
-        assert (slow, fast) == pytest.approx((expected, 10 * expected), abs=1e-8)
-    assert decays[0] == {True: 0.01, False: 0.0}
+        assert sorted({round(rate, 9) for rate in found}) == pytest.approx(
+            [expected, 10 * expected] if step else [0.0], abs=1e-8
+        )
+    groups = trainer.optimizers[0].param_groups
+    decays = {of.ndim >= 2: group["weight_decay"] for group in groups for of in group["params"]}
+    assert decays == {True: 0.01, False: 0.0}
 
 
 def test_a_learned_temperature_is_logged_and_has_a_rate_of_its_own_without_decay():
-    module = _pretraining(InfoNCELoss(temperature="learned"), temperature_rate_factor=10.0, schedule=Constant())
+    module = _pretraining(lw.InfoNCELoss(temperature="learned"), temperature_rate_factor=10.0, schedule=Constant())
     seen = []
 
     class Watch(lightning.Callback):
@@ -307,39 +219,25 @@ def test_a_learned_temperature_is_logged_and_has_a_rate_of_its_own_without_decay
 
 
 def test_a_learned_bias_has_no_decay():
-    """SigLIP's bias and temperature are trained, from their defaults, and neither is drawn to 0."""
-    module = _pretraining(SigLIPLoss(temperature="learned", bias="learned"), schedule=Constant())
-    assert module.loss.bias.tolist() == [-10]
+    module = _pretraining(lw.SigLIPLoss(temperature="learned", bias="learned"), schedule=Constant())
     _, trainer = _fit(None, module=module)
     decays = {of: group["weight_decay"] for group in trainer.optimizers[0].param_groups for of in group["params"]}
     assert decays[module.loss.bias] == decays[module.loss.log_temperature] == 0
-    assert module.loss.bias.item() != -10
+    assert module.loss.bias.item() != -10  # as it begins
 
 
-@pytest.mark.parametrize(("temperature", "factor"), [("learned", 0.0), ("learned", -1.0), (0.1, 2.0)])
+@pytest.mark.parametrize(("temperature", "factor"), [("learned", 0.0), (0.1, 2.0)])
 def test_a_factor_without_a_meaning_is_refused(temperature, factor):
     with pytest.raises(ValueError, match=f"temperature_rate_factor above 0.*got {factor}: 1 is the encoder's rate"):
-        _pretraining(InfoNCELoss(temperature=temperature), temperature_rate_factor=factor)
-
-
-@pytest.mark.parametrize(
-    ("schedule", "expected"), [(Constant(), [1, 1, 1]), (Steps([1, 2], [0.5, 0.1]), [1, 0.5, 0.05])]
-)
-def test_steps_and_constant_schedules(schedule, expected):
-    assert [schedule.factor(epoch, 0.0) for epoch in range(3)] == pytest.approx(expected)
+        _pretraining(lw.InfoNCELoss(temperature=temperature), temperature_rate_factor=factor)
 
 
 def test_in_a_training_limited_by_time_the_rate_falls_with_time():
-    rates = []
-
-    class Watch(lightning.Callback):
-        def on_train_batch_start(self, trainer, *_):
-            rates.append(trainer.optimizers[0].param_groups[0]["lr"])
-
-    _fit(NTXentLoss(), max_steps=-1, max_epochs=-1, max_time={"seconds": 3}, callbacks=[Watch()])
-    assert rates[0] == pytest.approx(1e-3, rel=0.2)
-    assert rates[-1] < 0.2e-3
-    assert sorted(rates, reverse=True) == rates
+    rates = Rates()
+    _fit(lw.NTXentLoss(), max_steps=-1, max_epochs=-1, max_time={"seconds": 3}, callbacks=[rates])
+    assert rates.first[0] == pytest.approx(1e-3, rel=0.2)
+    assert rates.first[-1] < 0.2e-3
+    assert sorted(rates.first, reverse=True) == rates.first
 
 
 def test_an_optimizer_that_evaluates_the_loss_several_times_is_refused():
@@ -348,21 +246,19 @@ def test_an_optimizer_that_evaluates_the_loss_several_times_is_refused():
 
 
 def test_an_option_that_an_optimizer_refuses_is_told_with_what_to_correct():
-    with pytest.raises(
-        ValueError, match=r"^expected options that AdamW takes, got its error 'Invalid learning rate: -1"
-    ):
+    with pytest.raises(ValueError, match=r"^expected options that AdamW takes, got .*Invalid learning rate: -1"):
         optimizer_of(torch.nn.Linear(3, 2), partial(torch.optim.AdamW, lr=-1.0))
 
 
 def test_momentum_moves_with_the_optimizers_steps_and_keys_are_queued_with_every_batch():
-    module = _pretraining(InfoNCELoss(), inputs=[Momentum(0.9), KeyQueue(1000)])
+    module = _pretraining(lw.InfoNCELoss(), inputs=[Momentum(0.9), KeyQueue(1000)])
     _fit(None, module=module, max_steps=2, accumulate_grad_batches=3)
     assert module.inputs.momentum.slow.step == 2
     assert len(module.inputs.by_class["KeyQueue"].ring) == 6 * 64
 
 
 def test_a_rising_momentum_ends_at_one():
-    module = _pretraining(BYOLLoss(), inputs=[Momentum(0.9, rising=True)])
+    module = _pretraining(lw.BYOLLoss(), inputs=[Momentum(0.9, rising=True)])
     _fit(None, module=module, max_steps=4)
     assert module.inputs.momentum.slow.momentum == 1.0
 
@@ -383,8 +279,6 @@ def test_a_batch_and_its_views_depend_only_on_seed_and_step():
 
 def test_several_processes_together_hold_the_batch_of_a_single_one():
     """The rows of a batch and their views, bit for bit, on any process."""
-    from likewise.training.loader import Loader, Position  # noqa: PLC0415
-
     batches = Views(batch_size=60)
     batches.fit(_train())
 

@@ -5,6 +5,7 @@ import shutil
 import lightning
 import pytest
 import torch
+from trainings import Kill, fitted
 
 import likewise as lw
 from likewise.data import Parts, Samples, Views
@@ -16,11 +17,7 @@ from likewise.runs.scores import validation_score
 from likewise.training import Checkpoints, Pretraining, Statistics, TrainingData, Validation
 from likewise.training.validation import ValidationScores, best_epoch, check_that_choose
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*"),
-]
-OFF = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+pytestmark = pytest.mark.slow
 
 
 def samples(count, seed, names=("a", "b", "c")):
@@ -45,22 +42,25 @@ def train(
         Checkpoints(run, 1e-9),
         *also,
     ]
-    length = {"max_epochs": epochs, "max_steps": steps}
-    trainer = lightning.Trainer(**length, accelerator="cpu", callbacks=callbacks, log_every_n_steps=1, **OFF)
+    length = {"max_epochs": epochs, "max_steps": steps, "log_every_n_steps": 1}
     data = TrainingData(parts.train, Views(batch_size=12), seed=0)
-    trainer.fit(module, data, ckpt_path=run.checkpoint if resume else None, weights_only=True)
+    fitted(module, data, run.checkpoint if resume else None, callbacks=callbacks, **length)
     return run, module
 
 
-class Kill(lightning.Callback):
-    """End a training with an error after a batch, when all of it has been saved."""
+def accuracies(run):
+    """The validation accuracies of all samples, by epoch."""
+    scores = (score for score in run.scores if score.metric.name == "accuracy" and str(score.group) == "all")
+    return {score.epoch: score.value for score in scores}
 
-    def __init__(self, batch):
-        self.batch = batch
 
-    def on_train_batch_start(self, trainer, *_):
-        if trainer.fit_loop.epoch_loop.total_batch_idx == self.batch:
-            raise InterruptedError
+def accuracy_of(encoder, parts):
+    """That of an encoder, measured without a training."""
+    features = [
+        Features(encoder.encode(of.inputs), of.labels, of.names, part=part)
+        for of, part in ((parts.train, "train"), (parts.validation, "validation"))
+    ]
+    return KNN(20, "similarity")(*features, features[1]).headline[0].value
 
 
 @pytest.fixture(scope="module")
@@ -68,32 +68,19 @@ def parts():
     return Parts(samples(36, 0), samples(15, 1), samples(9, 2))
 
 
-def test_scores_are_those_of_the_encoder_at_the_end_of_the_epoch(parts, tmp_path):
+def test_scores_are_those_of_the_encoder_as_it_begins_and_at_the_end_of_the_epoch(parts, tmp_path):
     run, module = train(tmp_path, parts)
     assert {(score.part, score.epoch) for score in run.scores} == {("validation", epoch) for epoch in (0, 2, 4)}
-    features = [
-        Features(module.encoder.encode(of.inputs), of.labels, of.names, part=part)
-        for of, part in ((parts.train, "train"), (parts.validation, "validation"))
-    ]
-    expected = KNN(20, "similarity")(*features, features[1]).headline[0].value
-    assert next(score for score in run.scores if score.epoch == 4 and str(score.group) == "all").value == expected
+    assert accuracies(run)[4] == accuracy_of(module.encoder, parts)
+    torch.manual_seed(0)
+    assert accuracies(run)[0] == accuracy_of(MLP((4,), width=8), parts)
 
 
-def test_the_last_epoch_is_validated_where_steps_end_the_training(parts, tmp_path):
-    run, _ = train(tmp_path, parts, epochs=-1, steps=9, every=2)  # three steps an epoch
-    assert {score.epoch for score in run.scores} == {0, 2, 3}
-
-
-@pytest.mark.parametrize("steps", [7, 8])
-def test_the_last_step_is_validated_where_it_is_within_an_epoch(steps, parts, tmp_path):
-    run, module = train(tmp_path, parts, epochs=-1, steps=steps, every=2)
-    scores = [score for score in run.scores if score.metric.name == "accuracy" and str(score.group) == "all"]
-    assert [score.epoch for score in scores] == [0, 2, 3]
-    features = [
-        Features(module.encoder.encode(of.inputs), of.labels, of.names, part=part)
-        for of, part in ((parts.train, "train"), (parts.validation, "validation"))
-    ]
-    assert scores[-1].value == KNN(20, "similarity")(*features, features[1]).headline[0].value
+@pytest.mark.parametrize("steps", [7, 9])
+def test_the_last_step_is_validated_at_the_end_of_an_epoch_and_within_one(steps, parts, tmp_path):
+    run, module = train(tmp_path, parts, epochs=-1, steps=steps, every=2)  # three steps an epoch
+    assert list(accuracies(run)) == [0, 2, 3]
+    assert accuracies(run)[3] == accuracy_of(module.encoder, parts)
 
 
 def test_the_last_step_is_validated_where_time_ends_within_an_epoch(parts, tmp_path):
@@ -105,20 +92,11 @@ def test_the_last_step_is_validated_where_time_ends_within_an_epoch(parts, tmp_p
     assert {score.epoch for score in run.scores} == {0, 2}
 
 
-def test_the_encoder_as_it_begins_is_validated_before_the_first_step(parts, tmp_path):
-    torch.manual_seed(0)
-    encoder = MLP((4,), width=8)
-    features = [
-        Features(encoder.encode(of.inputs), of.labels, of.names, part=part)
-        for of, part in ((parts.train, "train"), (parts.validation, "validation"))
-    ]
-    run, _ = train(tmp_path, parts)
-    first = next(score for score in run.scores if score.epoch == 0 and score.metric.name == "accuracy")
-    assert first.value == KNN(20, "similarity")(*features, features[1]).headline[0].value
-
-
 @pytest.mark.parametrize(("values", "kept"), [((0.2, 0.5, 0.3), 0), ((0.2, 0.5, 0.2), 2), ((0.5, 0.2, 0.2), 1)])
-def test_the_encoder_as_it_begins_is_kept_where_no_epoch_is_as_good(values, kept, parts, tmp_path):
+def test_the_first_of_the_lowest_epochs_is_kept_or_the_encoder_as_it_begins_if_none_is_as_good(
+    values, kept, parts, tmp_path
+):
+    """Lower distances are better."""
     run, _ = train(tmp_path, parts, epochs=2, every=1, evaluations=[Distance(*values)], keep_best=True)
     assert best_epoch(run).epoch == kept
     state = torch.load(run.best, weights_only=True)
@@ -168,9 +146,7 @@ def test_the_effective_rank_is_that_of_the_validation_features(parts, tmp_path):
 def test_without_labels_the_effective_rank_alone_is_validated(parts, tmp_path):
     blank = Parts(*(Samples(of.inputs) for of in (parts.train, parts.validation, parts.test)))
     run, _ = train(tmp_path, blank, loss=lw.NTXentLoss())
-    assert [(score.metric.name, score.epoch) for score in run.scores] == [
-        ("effective rank", epoch) for epoch in (0, 2, 4)
-    ]
+    assert [(score.metric.name, score.epoch) for score in run.scores] == [("effective rank", at) for at in (0, 2, 4)]
 
 
 def test_what_validation_takes_long_over_is_told(parts, tmp_path):
@@ -179,15 +155,33 @@ def test_what_validation_takes_long_over_is_told(parts, tmp_path):
     assert told[:3] == ["encoding, validation", "encoding, train", "kNN, validation"]
 
 
-@pytest.mark.parametrize("count", [0, 1])
-def test_too_few_samples_to_validate_on_are_no_error(count, parts, tmp_path):
-    few = parts.validation[torch.arange(count)]
+def test_too_few_samples_to_validate_on_are_no_error(parts, tmp_path):
+    few = parts.validation[torch.arange(1)]
     assert train(tmp_path, Parts(parts.train, few, parts.test))[0].scores == ()
 
 
-def test_a_negative_number_of_epochs_is_refused(parts, tmp_path):
-    with pytest.raises(ValueError, match="0 or more epochs"):
-        Validation(Run.create(tmp_path, "x"), parts, -1)
+class Planned(Evaluation):
+    """Gives validation scores that are planned."""
+
+    name, metric = "planned", Metric("accuracy", selects=True)
+
+    def __init__(self, *values):
+        self.values = list(values)
+
+    def why_not_applicable(self, _):
+        return None
+
+    def evaluate(self, *_, **__):
+        value = self.values.pop(0)
+        return Result((Score(self.name, self.metric, value, value, value, 9, part="validation"),))
+
+
+class Distance(Planned):
+    """Of one's own: lower is better."""
+
+    def __init__(self, *values, selects=True):
+        super().__init__(*values)
+        self.metric = Metric("distance", "plain", "lower", selects=selects)
 
 
 class Noted(lightning.Callback):
@@ -202,20 +196,13 @@ class Noted(lightning.Callback):
         self.steps.append((trainer.current_epoch + 1, last["rank_drift_histogram"], last, batch["labels"].tolist()))
 
 
-def test_histograms_are_sums_over_the_steps_of_an_epoch(parts, tmp_path):
+def test_of_an_epoch_histograms_are_summed_and_values_of_anchors_averaged_by_class(parts, tmp_path):
     noted = Noted()
     run, _ = train(tmp_path, parts, loss=lw.RASCALLoss(36, 64), epochs=3, also=[noted])
     (rows,) = run.histograms.values()
-    expected = [
-        (epoch, tuple(sum(counts for of, counts, *_ in noted.steps if of == epoch).tolist())) for epoch in (1, 2, 3)
-    ]
-    assert rows == expected
+    for (number, counts), epoch in zip(rows, (1, 2, 3), strict=True):
+        assert (number, counts) == (epoch, tuple(sum(of for at, of, *_ in noted.steps if at == epoch).tolist()))
     assert sum(rows[2][1]) > 0
-
-
-def test_values_of_anchors_are_averaged_by_class_over_an_epoch(parts, tmp_path):
-    noted = Noted()
-    run, _ = train(tmp_path, parts, loss=lw.RASCALLoss(36, 64), epochs=3, also=[noted])
     expected = {}
     for epoch, _, last, labels in noted.steps:
         for view in (0, 1):
@@ -233,7 +220,7 @@ def test_values_of_anchors_are_averaged_by_class_over_an_epoch(parts, tmp_path):
         assert mean.mean == pytest.approx(expected[of][0] / expected[of][1])
 
 
-@pytest.mark.parametrize("batch", [4, 6, 8])
+@pytest.mark.parametrize("batch", [4, 6])
 def test_a_training_that_was_interrupted_saves_the_same(batch, parts, tmp_path):
     whole, _ = train(tmp_path / "whole", parts, loss=lw.RASCALLoss(36, 64))
     with pytest.raises(InterruptedError):
@@ -244,49 +231,9 @@ def test_a_training_that_was_interrupted_saves_the_same(batch, parts, tmp_path):
     assert cut.scores == whole.scores
 
 
-class Distance(Evaluation):
-    """Of one's own: lower is better."""
-
-    name = "mine"
-
-    def __init__(self, *values, selects=True):
-        self.values = list(values)
-        self.metric = Metric("distance", "plain", "lower", selects=selects)
-
-    def why_not_applicable(self, parts):
-        del parts
-
-    def evaluate(self, *_, **__):
-        value = self.values.pop(0)
-        return Result((Score(self.name, self.metric, value, value, value, 9, part="validation"),))
-
-
-def test_the_best_epoch_is_the_lowest_where_lower_is_better(parts, tmp_path):
-    run, _ = train(tmp_path, parts, epochs=4, every=1, evaluations=[Distance(0.6, 0.5, 0.2, 0.2, 0.4)], keep_best=True)
-    assert best_epoch(run).epoch == 2  # the first of equals
-    assert run.best.is_file()
-
-
 def test_the_best_epoch_needs_a_metric_that_selects(parts, tmp_path):
-    with pytest.raises(ValueError, match="expected a metric of mine that selects, to keep the best epoch, got none"):
+    with pytest.raises(ValueError, match="expected a metric of planned that selects, to keep the best epoch, got none"):
         train(tmp_path, parts, evaluations=[Distance(0.5, 0.3, 0.2, selects=False)], keep_best=True)
-
-
-class Planned(Evaluation):
-    """Gives validation scores that are planned."""
-
-    name = "planned"
-
-    def __init__(self, *values):
-        self.values = list(values)
-
-    def why_not_applicable(self, _):
-        return None
-
-    def evaluate(self, parts, **_):
-        value = self.values.pop(0)
-        metric = Metric("accuracy", selects=True)
-        return Result((Score(self.name, metric, value, value, value, 9, part=parts.test.part),))
 
 
 @pytest.mark.parametrize(
@@ -300,15 +247,8 @@ class Planned(Evaluation):
 )
 def test_training_ends_when_validation_has_not_been_better_for_so_long(values, patience, ended, best, parts, tmp_path):
     told = []
-    run, _ = train(
-        tmp_path,
-        parts,
-        epochs=6,
-        every=1,
-        evaluations=[Planned(0.9, *values)],
-        patience=patience,
-        told=lambda *of: told.append(of),
-    )
+    options = {"epochs": 6, "every": 1, "evaluations": [Planned(0.9, *values)], "patience": patience}
+    run, _ = train(tmp_path, parts, **options, told=lambda *of: told.append(of))
     assert max(score.epoch for score in run.scores) == ended
     assert told == ([] if best is None else [(best, ended)])
 
@@ -345,18 +285,14 @@ def test_epochs_after_a_lost_checkpoint_do_not_end_the_training_that_repeats_the
     """Their scores are still there, and no better than the best: those count that were trained again."""
     values, planned = [0.5, 0.6, 0.55, 0.5, 0.7, 0.1], {"epochs": 6, "every": 1, "patience": 2}
     kept, told = tmp_path / "second.ckpt", []
-    whole, _ = train(
-        tmp_path / "run",
-        parts,
-        evaluations=[Planned(0.9, *values)],
-        also=[KeepAt(tmp_path / "run", 6, kept)],
-        **planned,
-    )
+    folder = tmp_path / "run"
+    first = {"evaluations": [Planned(0.9, *values)], "also": [KeepAt(folder, 6, kept)]}
+    whole, _ = train(folder, parts, **first, **planned)
     before = [(one.epoch, one.value) for one in whole.scores]
     assert max(epoch for epoch, _ in before) == 4
     shutil.copy(kept, whole.checkpoint)
     again = {"evaluations": [Planned(*values[2:])], "resume": True, "told": lambda *of: told.append(of)}
-    run, _ = train(tmp_path / "run", parts, **again, **planned)
+    run, _ = train(folder, parts, **again, **planned)
     assert [(one.epoch, one.value) for one in run.scores] == before
     assert told == [(2, 4)]
     assert len(again["evaluations"][0].values) == 2  # of four: two epochs were trained again
@@ -372,14 +308,15 @@ def test_scores_can_be_monitored(parts, tmp_path):
     run, _ = train(tmp_path, parts, epochs=3, every=2, also=[Watch()])
     accuracy, rank = "validation/kNN/accuracy", "validation/features/effective rank"
     assert [accuracy in of and rank in of for of in seen] == [False, True, True]
-    found = [one for one in run.scores if one.metric.name == "accuracy" and str(one.group) == "all"]
-    expected = [one.value for one in found if one.epoch]  # before the first step nothing can be monitored
+    expected = [value for epoch, value in accuracies(run).items() if epoch]  # before the first step nothing is
     assert [of[accuracy] for of in seen[1:]] == pytest.approx(expected, rel=1e-6)
     assert "validation" not in run.metrics_file.read_text()
 
 
 def test_what_ends_a_training_is_checked(parts, tmp_path):
     run = Run.create(tmp_path, "x")
+    with pytest.raises(ValueError, match="0 or more epochs"):
+        Validation(run, parts, -1)
     with pytest.raises(ValueError, match="patience of 1 validation or more, got 0"):
         ValidationScores(run, 1, 0)
     with pytest.raises(ValueError, match=r"validation scores to end the training by, got none: .*leave out --patience"):

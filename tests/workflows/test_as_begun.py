@@ -1,10 +1,10 @@
 """What training begins with: evaluated beside the trained encoder, and in the run as long as it is needed."""
 
-import json
 import shutil
 
 import pytest
 import torch
+from in_use import write_rows
 from safetensors.torch import load_file, save_file
 from test_texts import small_bert
 
@@ -17,15 +17,8 @@ from likewise.workflows import Silent, evaluate, train
 
 pytestmark = pytest.mark.slow
 STAGES = {"training": "training.fitting.Checkpoints.save", "evaluation": "workflows.execution.evaluate_features"}
-SHORT = {
-    "encoder": "ConvNet",
-    "encoder.width": 8,
-    "epochs": 2,
-    "validation_epochs": 1,
-    "evaluations": "KNN",
-    "evaluations.k": 5,
-    "report": False,
-}
+SHORT = {"encoder": "ConvNet", "encoder.width": 8, "epochs": 2, "validation_epochs": 1, "report": False}
+SHORT |= {"evaluations": "KNN", "evaluations.k": 5}
 
 
 def trained(given=None, **more):
@@ -75,12 +68,6 @@ def test_evaluating_again_gives_the_same(tuned, tmp_path):
     assert final(again, BEGUN) == final(tuned, BEGUN)
 
 
-def test_random_weights_are_no_result_beside(tmp_path):
-    run = trained(SHORT, runs=str(tmp_path))
-    assert {score.features for score in run.scores} == {"encoder", "raw inputs"}
-    assert not run.begun_embeddings.exists()
-
-
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_run_goes_on_where_the_weights_are_no_longer_found(stage, weights, tuned, tmp_path, monkeypatch):
     theirs = tmp_path / "theirs.safetensors"
@@ -106,8 +93,12 @@ def test_a_run_goes_on_where_the_weights_are_no_longer_found(stage, weights, tun
 @pytest.mark.parametrize("shared", [False, True])
 def test_pairs_go_on_where_the_model_is_no_longer_found(shared, tmp_path, monkeypatch):
     rows = [{"one": f"{number % 7} cat", "other": f"dog {number % 7} {number}"} for number in range(48)]
-    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    words = {"data": str(tmp_path / "pairs.jsonl"), "data.first": "one", "data.second": "other", "epochs": 2}
+    words = {
+        "data": str(write_rows(tmp_path / "pairs.jsonl", rows)),
+        "data.first": "one",
+        "data.second": "other",
+        "epochs": 2,
+    }
     words |= {"encoder": "PretrainedTransformer", "loss": "InfoNCELoss", "batch_size": 8, "report": False}
     words |= {"inputs": "SecondTower", "inputs.shared": shared}
 

@@ -6,6 +6,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
+from in_use import Listener
 
 import likewise as lw
 from likewise.runs import load_encoder
@@ -60,39 +61,15 @@ def script(tmp_path, monkeypatch):
     sys.modules.pop("my_training", None)
 
 
-class Said(Silent):
-    """Keeps what is said."""
-
-    def __init__(self):
-        self.lines = []
-
-    def log(self, line):
-        self.lines.append(line)
-
-
 def trained(tmp_path, **options):
-    said = Said()
-    run = lw.train({**QUICK, "runs": tmp_path / "runs", **options}, progress=said)
-    return run, [line for line in said.lines if "no other process" in line]
+    listener = Listener()
+    run = lw.train({**QUICK, "runs": tmp_path / "runs", **options}, progress=listener)
+    return run, [line for line in listener.said if "no other process" in line]
 
 
-@pytest.mark.parametrize("whole", [False, True], ids=["a module that is wrapped", "an encoder"])
-def test_a_class_of_a_guarded_script_is_found_by_its_file(whole, script, tmp_path):
-    runs, ends = script
-    main = runs(GUARDED)
-    chosen = {"encoder": main.Own} if whole else {"encoder": "Wrapped", "encoder.module": main.Net}
-    run, said = trained(tmp_path, **chosen)
-    assert said == []
-    assert sys.modules["my_training"] is main  # which isn't run a second time
-    expected = run.encoder().encode(torch.rand(3, 1, 8, 8, generator=torch.Generator().manual_seed(0)))
-    ends()
-    assert ("my_training.Own" if whole else "my_training.Net") in run.configuration.read_text()
-    images = torch.rand(3, 1, 8, 8, generator=torch.Generator().manual_seed(0))
-    np.testing.assert_allclose(lw.load(run).encode(images), expected, rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("whole", [False, True], ids=["a module that is wrapped", "an encoder"])
-@pytest.mark.parametrize("file", ["my_training.py", None, "my-training.py"])
+@pytest.mark.parametrize(
+    ("whole", "file"), [(False, "my_training.py"), (False, None), (True, None), (True, "my-training.py")]
+)
 def test_what_others_will_not_find_is_said_at_the_start_and_taken_as_an_object(whole, file, script, tmp_path):
     runs, ends = script
     main = runs(GUARDED if file == "my-training.py" else SCRIPT, file)
@@ -132,25 +109,31 @@ KINDS = {
 }
 
 
+@pytest.mark.parametrize("whole", [False, True], ids=["a module that is wrapped", "an encoder"])
 @pytest.mark.parametrize("guarded", [True, False])
-def test_parts_of_every_kind_are_found_or_named(guarded, script, tmp_path):
+def test_parts_of_every_kind_are_found_by_their_file_or_named(guarded, whole, script, tmp_path):
     runs, ends = script
     own = {option: f"My{kind.rpartition('.')[2]}" for option, kind in KINDS.items()}
     source = SCRIPT + "".join(f"\nclass {own[option]}({kind}):\n    pass\n" for option, kind in KINDS.items())
     main = runs(source + GUARDED[len(SCRIPT) :] if guarded else source)
     options = {**{option: getattr(main, name) for option, name in own.items()}, "optimizer.lr": 0.1}
-    run, said = trained(tmp_path, encoder="MLP", **options)
-    module = "my_training" if guarded else "__main__"
-    assert all(f"class_path: {module}.{name}\n" in run.configuration.read_text() for name in own.values())
+    options |= {"encoder": main.Own} if whole else {"encoder": "Wrapped", "encoder.module": main.Net}
+    run, said = trained(tmp_path, **options)
+    module, names = "my_training" if guarded else "__main__", [*own.values(), "Own" if whole else "Net"]
+    assert all(f"class_path: {module}.{name}\n" in run.configuration.read_text() for name in names)
     assert len(said) == (not guarded)
-    assert all(name in line for line in said for name in own.values())
-    ends()
+    assert all(name in line for line in said for name in names)
     if guarded:
+        assert sys.modules["my_training"] is main  # which isn't run a second time
+        images = torch.rand(3, 1, 8, 8)
+        expected = run.encoder().encode(images)
+        ends()
+        np.testing.assert_allclose(lw.load(run).encode(images), expected, rtol=0, atol=1e-6)
         assert lw.evaluate(run.folder, progress=Silent()).scores == run.scores
     else:
+        ends()
         with pytest.raises(ValueError, match=r"of another script or notebook"):
             lw.train({"config": str(run.configuration)}, progress=Silent())
-    assert lw.load(run).encode(np.zeros((2, 8, 8), np.uint8)).shape == (2, lw.load(run).feature_dim)
 
 
 def test_a_sweep_takes_classes(script):

@@ -1,12 +1,11 @@
 """Hard negatives of a run's pairs: against plain loops with ties, and as a table that trains again."""
 
-import json
 import warnings
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import torch
+from in_use import encoder_run, rows_of, write_rows
 from PIL import Image
 from test_sides import RULE, images, pair_run, vectors, words
 
@@ -14,7 +13,6 @@ import likewise as lw
 from likewise.cli import main
 from likewise.data import Pairs, fingerprint, parts_of
 from likewise.inference.search import hard_negatives
-from likewise.runs import Run
 
 SPLIT = {"class_path": "likewise.data.Stratified", "init_args": {}}
 
@@ -27,11 +25,8 @@ def mined_by_loops(queries, candidates, own, apart, k, from_rank=1, margin=None,
         alike = [float(unit[0][query] @ one) for one in unit[1]]
         ranked = sorted(range(len(alike)), key=lambda other: (-alike[other], other))
         ranked = [other for other in ranked if apart[1][other] != apart[0][query]][from_rank - 1 :]
-        limit = np.inf if margin is None else alike[place] - margin
-        kept = [
-            other for other in ranked if (-np.inf if least is None else least) - 1e-6 <= alike[other] <= limit + 1e-6
-        ]
-        found.append(kept[:k])
+        low, high = -np.inf if least is None else least, np.inf if margin is None else alike[place] - margin
+        found.append([other for other in ranked if low - 1e-6 <= alike[other] <= high + 1e-6][:k])
     return found
 
 
@@ -70,24 +65,13 @@ def source(**options):
     return {"class_path": "likewise.data.Pairs", "init_args": options}
 
 
-def jsonl(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
-def lines(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def expected_of(run, train, k, **options):
     """What a loop finds among the training pairs, as (first, second, negatives) by the numbers of inputs."""
     model = lw.load(run)
     items = [of.items.tolist() for of in (train, train.counterparts)]
     each = list(dict.fromkeys(items[1]))
-    features = [
-        model.encode(of, side=side).astype(np.float64)
-        for of, side in ((train, "first"), (train.counterparts, "second"))
-    ]
+    sides = {"first": train, "second": train.counterparts}
+    features = [model.encode(of, side=side).astype(np.float64) for side, of in sides.items()]
     candidates = np.stack([features[1][items[1].index(item)] for item in each])
     numbers = lw.data.never_apart(train).tolist()
     apart = numbers, [numbers[items[1].index(item)] for item in each]
@@ -98,21 +82,18 @@ def expected_of(run, train, k, **options):
 def test_a_table_of_texts_is_mined_and_trains_again(tmp_path, capsys):
     rng = np.random.default_rng(0)
     words_of = ["red", "blue", "green", "dark", "bright", "square", "round", "large", "small", "old"]
-    rows = [
-        {
-            "question": " ".join(rng.choice(words_of, 3)),
-            "answer": " ".join(sorted(rng.choice(words_of, 2, replace=False))),
-            "topic": f"t{number % 20}",
-        }
-        for number in range(60)
-    ]
-    data = source(path=str(jsonl(tmp_path / "asked.jsonl", rows)), first="question", second="answer", label="topic")
+    rows = []
+    for number in range(60):
+        question, answer = rng.choice(words_of, 3), sorted(rng.choice(words_of, 2, replace=False))
+        rows.append({"question": " ".join(question), "answer": " ".join(answer), "topic": f"t{number % 20}"})
+    table = write_rows(tmp_path / "asked.jsonl", rows)
+    data = source(path=str(table), first="question", second="answer", label="topic")
     run = pair_run(tmp_path / "runs", words(), words(width=6))
     train = trained(run, data)
     for output in (tmp_path / "mined.jsonl", tmp_path / "mined.parquet"):
         given = ["search", str(run.folder), "--negatives", "--k", "4", "--from-rank", "2", "--margin", "0.1"]
         assert main([*given, "--output", str(output)]) == 0
-        found = lines(output) if output.suffix == ".jsonl" else pq.read_table(output).to_pylist()
+        found = rows_of(output)
         assert [list(row) for row in found[:1]] == [["question", "answer", "negatives", "topic"]]
         assert [row["question"] for row in found] == train.inputs.strings
         assert [row["answer"] for row in found] == train.counterparts.inputs.strings
@@ -126,10 +107,8 @@ def test_a_table_of_texts_is_mined_and_trains_again(tmp_path, capsys):
         assert (f"; {none:,} pairs have none" in told) == (none > 0)
         again = Pairs(str(output), first="question", second="answer", negatives="negatives", label="topic").load()
         assert len(again) == len(train)
-        pool = [
-            again.negatives.inputs.strings[place] if place >= 0 else None for place in again.negatives.places.flatten()
-        ]
-        assert [one for one in pool if one] == [one for row in found for one in row["negatives"]]
+        pool, places = again.negatives.inputs.strings, again.negatives.places.flatten().tolist()
+        assert [pool[place] for place in places if place >= 0] == [one for row in found for one in row["negatives"]]
 
 
 def test_images_are_written_as_their_paths_and_broken_ones_left_out(tmp_path, capsys):
@@ -140,24 +119,19 @@ def test_images_are_written_as_their_paths_and_broken_ones_left_out(tmp_path, ca
         Image.fromarray(pixels).save(tmp_path / f"photos/{number}.png")
     whole = (tmp_path / "photos/3.png").read_bytes()
     (tmp_path / "photos/3.png").write_bytes(whole[: len(whole) // 2])  # its header can be read
-    rows = [
-        {"caption": f"caption {number // 3 if number < 6 else number}", "file": f"photos/{number % 12}.png"}
-        for number in range(24)
-    ]
-    table = jsonl(tmp_path / "pairs.jsonl", rows)
+    captions = [f"caption {number // 3 if number < 6 else number}" for number in range(24)]
+    rows = [{"caption": caption, "file": f"photos/{row % 12}.png"} for row, caption in enumerate(captions)]
+    table = write_rows(tmp_path / "pairs.jsonl", rows)
     data = source(path=str(table), first="caption", second="file", size=[12, 16], memory=0)
     run = pair_run(tmp_path / "runs", words(), images(), rules=(None, RULE))
     train = trained(run, data)
     (tmp_path / "elsewhere").mkdir()
-    for output, begin in (
-        (tmp_path / "mined.jsonl", "photos/"),
-        (tmp_path / "elsewhere/mined.jsonl", str(tmp_path / "photos")),
-    ):
+    for name, begin in (("mined.jsonl", "photos/"), ("elsewhere/mined.jsonl", str(tmp_path / "photos"))):
+        output = tmp_path / name
         with pytest.warns(UserWarning, match=r"left out 1 of \d+ images that cannot be read: .*3\.png"):
             assert main(["search", str(run.folder), "--negatives", "--output", str(output)]) == 0
-        found = lines(output)
-        kept = [row for row in found if row["file"].startswith(begin)]
-        assert len(found) == len(kept)
+        found = rows_of(output)
+        assert all(row["file"].startswith(begin) for row in found)
         told = capsys.readouterr().out
         in_train = sum("photos/3.png" in name for name in train.counterparts.ids)
         assert len(found) == len(train) - in_train
@@ -185,9 +159,8 @@ def test_vectors_in_two_files_are_mined(tmp_path, capsys):
     assert torch.equal(again.inputs, train.inputs)
     assert torch.equal(again.counterparts.inputs, train.counterparts.inputs)
     of = dict(zip(train.counterparts.items.tolist(), train.counterparts.inputs.tolist(), strict=True))
-    assert [row["negatives"] for row in lines(output)] == [
-        [of[item] for item in row] for row in expected_of(run, train, 2)
-    ]
+    expected = [[of[item] for item in row] for row in expected_of(run, train, 2)]
+    assert [row["negatives"] for row in rows_of(output)] == expected
     capsys.readouterr()
     assert main(["search", str(run.folder), "--negatives", "--output", str(tmp_path / "mined.parquet")]) == 2
     assert "ending in .jsonl for vectors" in capsys.readouterr().err
@@ -195,29 +168,22 @@ def test_vectors_in_two_files_are_mined(tmp_path, capsys):
 
 def test_what_cannot_be_mined_is_refused_in_a_line(tmp_path, capsys):
     rows = [{"q": f"question {number}", "a": f"answer {number}"} for number in range(20)]
-    table = jsonl(tmp_path / "asked.jsonl", rows)
+    table = write_rows(tmp_path / "asked.jsonl", rows)
     run = pair_run(tmp_path / "runs", words())
     trained(run, source(path=str(table), first="q", second="a"))
-    plain = Run.create(tmp_path, "plain")
-    plain.describe({"parts": {"encoder": vectors(3)[0]}})
-    plain.save_encoder(vectors(3)[1])
-    output, before = str(tmp_path / "mined.jsonl"), table.read_bytes()
+    plain = encoder_run(tmp_path, vectors(3)[1], {"input_shape": [3], "width": 8})
+    before = table.read_bytes()
+    mined = ["--negatives", "--output", str(tmp_path / "mined.jsonl")]
     for where, given, told in (
         (run, ["--negatives"], "expected --output FILE.jsonl with --negatives"),
-        (
-            run,
-            ["--negatives", "--output", str(tmp_path / "mined.csv")],
-            "expected --output of .jsonl or .parquet",
-        ),
-        (run, ["--negatives", "--output", output, "--among", str(table)], "got --among beside it"),
-        (run, ["why?", "--negatives", "--output", output], "got a QUERY beside it"),
-        (run, ["--negatives", "--output", output, "--side", "second"], "got --side second beside it"),
-        (run, ["--negatives", "--output", output, "--from-rank", "0"], "expected --from_rank from 1"),
-        (run, ["--negatives", "--output", output, "--margin", "nan"], "expected --margin from -2 to 2, got nan"),
-        (run, ["--negatives", "--output", output, "--margin", "2"], "expected hard negatives of"),
+        (run, [*mined[:2], str(tmp_path / "mined.csv")], "expected --output of .jsonl or .parquet"),
+        (run, [*mined, "--among", str(table)], "got --among beside it"),
+        (run, ["why?", *mined], "got a QUERY beside it"),
+        (run, [*mined, "--margin", "nan"], "expected --margin from -2 to 2, got nan"),
+        (run, [*mined, "--margin", "2"], "expected hard negatives of"),
         (run, ["--within", str(table), "--margin", "0.1"], "expected --negatives with --from_rank or --margin"),
-        (run, ["--negatives", "--output", str(table), "--force"], "an output beside the input"),
-        (plain, ["--negatives", "--output", output], "expected a run of pairs with --negatives"),
+        (run, [*mined[:2], str(table), "--force"], "an output beside the input"),
+        (plain, mined, "expected a run of pairs with --negatives"),
     ):
         assert main(["search", str(where.folder), *given]) == 2, given
         error = capsys.readouterr().err
@@ -225,6 +191,6 @@ def test_what_cannot_be_mined_is_refused_in_a_line(tmp_path, capsys):
         assert error.removeprefix("reading ...\n").count("\n") == 1, error
     assert table.read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["asked.jsonl"]
-    jsonl(table, rows[::-1])
-    assert main(["search", str(run.folder), "--negatives", "--output", output]) == 2
+    write_rows(table, rows[::-1])
+    assert main(["search", str(run.folder), *mined]) == 2
     assert "expected the data that" in capsys.readouterr().err

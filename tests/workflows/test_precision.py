@@ -3,56 +3,45 @@
 import pytest
 import torch
 import yaml
+from in_use import Listener
 from torch import nn
 
 from likewise.report.run_summary import summary_table
 from likewise.runs import machine
 from likewise.training import callbacks
 from likewise.training.precision import precision_of
-from likewise.workflows import Silent, train
+from likewise.workflows import train
 
-SHORT = {"subset": "Fraction", "subset.fraction": 0.1, "encoder": "ConvNet", "encoder.width": 4, "steps": 2}
+SHORT = {"subset": "Fraction", "subset.fraction": 0.1, "encoder": "ConvNet", "encoder.width": 4, "steps": 20}
 QUIET = {"evaluations": [], "report": False, "validation_epochs": 0}
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("multiplies", "precision"), [(True, "bf16-mixed"), (False, "32-true")])
-def test_the_choice_is_written_into_the_run_and_shown(monkeypatch, tmp_path, multiplies, precision):
-    monkeypatch.setattr(machine, "multiplies_bfloat16", lambda _: multiplies)
-    run = train({**SHORT, **QUIET, "precision": "auto", "runs": str(tmp_path / "runs")}, progress=Silent())
-    assert yaml.safe_load(run.configuration.read_text())["trainer"]["precision"] == precision
-    assert dict(summary_table(run.metadata)).get("precision") == (precision if multiplies else None)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("multiplies", "precision", "advised"), [(1, None, 1), (0, None, 0), (1, "32-true", 0)])
-def test_a_long_training_is_told_what_may_be_faster(monkeypatch, tmp_path, multiplies, precision, advised):
+@pytest.mark.parametrize(
+    ("multiplies", "chosen", "precision", "advised"),
+    [(1, "auto", "bf16-mixed", 0), (0, "auto", "32-true", 0), (1, None, None, 1), (0, None, None, 0)],
+)
+def test_the_choice_is_in_the_run_and_who_did_not_choose_is_told(
+    monkeypatch, tmp_path, multiplies, chosen, precision, advised
+):
     """Where no precision was chosen and the machine multiplies bfloat16, with the line on the pace."""
     monkeypatch.setattr(machine, "multiplies_bfloat16", lambda _: bool(multiplies))
     monkeypatch.setattr(callbacks, "PACE_SECONDS", 0)
     monkeypatch.setattr(callbacks, "MIN_REPORTED_SECONDS", 0)
-    lines, progress = [], Silent()
-    progress.log = lines.append
-    options = {**SHORT, **QUIET, "steps": 20, "precision": precision, "runs": str(tmp_path)}
-    train({name: value for name, value in options.items() if value is not None}, progress=progress)
-    pace = [line for line in lines if "done at about" in line]
-    assert len(pace) == 1
-    assert ("--precision auto" in pace[0]) == bool(advised)
+    listener, choice = Listener(), {} if chosen is None else {"precision": chosen}
+    run = train({**SHORT, **QUIET, **choice, "runs": str(tmp_path)}, progress=listener)
+    assert yaml.safe_load(run.configuration.read_text())["trainer"].get("precision") == precision
+    assert dict(summary_table(run.metadata)).get("precision") == (precision if multiplies else None)
+    (pace,) = [line for line in listener.said if "done at about" in line]
+    assert ("--precision auto" in pace) == bool(advised)
 
 
-@pytest.mark.parametrize(
-    ("device", "layer", "precision"),
-    [
-        (CPU, nn.Conv2d(8, 8, 3), "bf16-mixed"),
-        (CPU, nn.Linear(8, 8), "bf16-mixed"),
-        (CPU, nn.Conv2d(8, 8, 3, groups=8), "32-true"),
-        (GPU, nn.Conv2d(8, 8, 3, groups=8), "bf16-mixed"),
-    ],
-)
-def test_a_processor_trains_depthwise_convolutions_in_float32(monkeypatch, device, layer, precision):
+def test_a_processor_trains_depthwise_convolutions_in_float32(monkeypatch):
     monkeypatch.setattr(machine, "multiplies_bfloat16", lambda _: True)
-    assert precision_of(nn.Sequential(nn.Conv2d(1, 8, 1), layer), device) == precision
+    whole, depthwise = (nn.Sequential(nn.Conv2d(1, 8, 1), nn.Conv2d(8, 8, 3, groups=groups)) for groups in (1, 8))
+    assert precision_of(whole, CPU) == precision_of(depthwise, GPU) == "bf16-mixed"
+    assert precision_of(depthwise, CPU) == "32-true"
 
 
 @pytest.mark.parametrize(

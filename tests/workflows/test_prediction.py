@@ -1,9 +1,7 @@
 """Predictions of a run, from files and in Python: against the run's own parts, plain loops, and what the scores say."""
 
-import csv
 import dataclasses
 import io
-import json
 import math
 import subprocess
 import sys
@@ -11,10 +9,11 @@ from collections import Counter
 from itertools import chain
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import torch
+from in_use import Listener, encoder_run, rows_of
 from PIL import Image
+from scipy.stats import binomtest
 from sklearn.datasets import load_digits
 
 import likewise as lw
@@ -24,7 +23,6 @@ from likewise.evaluation.label_metrics import best_thresholds
 from likewise.inference import load
 from likewise.models import BagOfTokens, ConvNet
 from likewise.models.encoder import Encoder
-from likewise.runs import Run
 from likewise.workflows import Silent, predict
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:left out 1 of 61 images, which cannot be read")]
@@ -32,26 +30,9 @@ NAMES = tuple(f"digit {digit}" for digit in range(10))
 OF_SETS = ("even", "prime")
 
 
-class Record:
-    """Remembers what is told."""
-
-    bar, steps = Silent().bar, Silent().steps
-
-    def __init__(self):
-        self.said, self.told = [], []
-
-    def log(self, doing):
-        self.said.append(doing)
-
-    def result(self, result):
-        self.told.append(result)
-
-
-def made(folder, encoder, spec, inputs, labels, names):
+def made(folder, encoder, arguments, inputs, labels, names):
     """Return a run with an encoder as it was made, its features, and its probe."""
-    run = Run.create(folder, "mine")
-    run.describe({"parts": {"encoder": spec}})
-    run.save_encoder(encoder)
+    run = encoder_run(folder, encoder, arguments)
     vectors = encoder.eval().encode(inputs)
     rows = torch.arange(len(labels))
     cuts = {"train": rows % 5 < 3, "validation": rows % 5 == 3, "test": rows % 5 == 4}
@@ -67,27 +48,23 @@ def digits():
     return (pixels.reshape(-1, 8, 8) / 16 * 255).astype(np.uint8), torch.from_numpy(classes)
 
 
+def of_digits(folder, images, labels, names):
+    """Return a run of the first 900 digits, and the parts of its features."""
+    torch.manual_seed(0)
+    arguments = {"input_shape": [1, 8, 8], "width": 8}
+    return made(folder, ConvNet(**arguments), arguments, torch.from_numpy(images[:900, None]), labels[:900], names)
+
+
 @pytest.fixture(scope="module")
 def run(digits, tmp_path_factory):
-    torch.manual_seed(0)
-    images, classes = digits
-    encoder = ConvNet((1, 8, 8), width=8)
-    spec = {"class_path": "likewise.models.ConvNet", "init_args": {"input_shape": [1, 8, 8], "width": 8}}
-    return made(
-        tmp_path_factory.mktemp("runs"), encoder, spec, torch.from_numpy(images[:900, None]), classes[:900], NAMES
-    )
+    return of_digits(tmp_path_factory.mktemp("runs"), *digits, NAMES)
 
 
 @pytest.fixture(scope="module")
 def of_sets(digits, tmp_path_factory):
-    torch.manual_seed(0)
     images, classes = digits
-    encoder = ConvNet((1, 8, 8), width=8)
-    spec = {"class_path": "likewise.models.ConvNet", "init_args": {"input_shape": [1, 8, 8], "width": 8}}
     sets = torch.stack([classes % 2 == 0, torch.isin(classes, torch.tensor([2, 3, 5, 7]))], dim=1)
-    return made(
-        tmp_path_factory.mktemp("sets"), encoder, spec, torch.from_numpy(images[:900, None]), sets[:900], OF_SETS
-    )
+    return of_digits(tmp_path_factory.mktemp("sets"), images, sets, OF_SETS)
 
 
 @pytest.fixture(scope="module")
@@ -105,14 +82,9 @@ def photos(digits, tmp_path_factory):
     return folder
 
 
-def rows_of(path):
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def test_every_photo_that_can_be_read_has_a_row(run, photos, digits, tmp_path):
     run, parts = run
-    progress = Record()
+    progress = Listener()
     path = predict(run, photos, tmp_path / "photos.csv", progress=progress)
     rows = {row["id"]: row for row in rows_of(path)}
     images, classes = digits
@@ -131,7 +103,8 @@ def test_every_photo_that_can_be_read_has_a_row(run, photos, digits, tmp_path):
         assert row["unlike_training"] == str(float(row["unlike"]) > 0.95).lower()
     right = sum(row["class"] == row["label"] for row in rows.values())
     assert progress.said == ["predicting by linear probe ..."]
-    assert progress.told[0].startswith(f"right: {100 * right / 59:.2f} % [")
+    low, high = (100 * end for end in binomtest(right, 59).proportion_ci(0.95, "wilson"))
+    assert progress.told[0] == f"right: {100 * right / 59:.2f} % [{low:.1f}, {high:.1f}] of 59 labelled samples"
     wrong = Counter((row["label"], row["class"]) for row in rows.values() if row["label"] != row["class"])
     counted = [tuple(line.rsplit(maxsplit=1)) for line in progress.told[2 : 2 + len(wrong)]]
     assert sorted(int(count) for _, count in counted) == sorted(wrong.values())
@@ -143,9 +116,8 @@ def test_every_photo_that_can_be_read_has_a_row(run, photos, digits, tmp_path):
 def test_the_table_is_the_same_in_every_format_and_in_python(run, photos, tmp_path):
     run, _ = run
     tables = [predict(run, photos, tmp_path / f"photos.{of}", progress=Silent()) for of in ("csv", "jsonl", "parquet")]
-    listed = [json.loads(line) for line in tables[1].read_text().splitlines()]
-    assert pq.read_table(tables[2]).to_pylist() == listed
-    rows = rows_of(tables[0])
+    rows, listed, columns = map(rows_of, tables)
+    assert columns == listed
     assert [row["id"] for row in rows] == [row["id"] for row in listed]
     for row, other in zip(rows, listed, strict=True):
         assert row["class"] == other["class"]
@@ -169,26 +141,28 @@ def test_a_single_photo_and_one_that_is_none(run, photos, tmp_path, capsys):
     assert head.split()[:2] == ["id", "class"]
     assert row.startswith(photo.name)
     assert unlike.startswith("unlike the training data: ")
-    assert main(["predict", str(run.folder), str(tmp_path)]) == 2
-    assert "an empty folder" in capsys.readouterr().err
-    assert main(["predict", str(run.folder), str(photos / "nothing.png")]) == 2
-    assert "does not exist" in capsys.readouterr().err
     others = [str(file) for file in sorted((photos / "digit 5").iterdir())[:2]]
     assert main(["predict", str(run.folder), *others]) == 0
     rows = capsys.readouterr().out.splitlines()[1:3]
     assert all(row.startswith(file) for row, file in zip(rows, others, strict=True))
-    assert main(["predict", str(run.folder), *others, str(photos)]) == 2
-    assert f"expected one folder, file or name, or images, got {photos} among 3: check" in capsys.readouterr().err
+    for words, told in (
+        ([str(tmp_path)], "an empty folder"),
+        ([str(photos / "nothing.png")], "does not exist"),
+        ([*others, str(photos)], f"expected one folder, file or name, or images, got {photos} among 3: check"),
+        ([str(photos), "--by", "own"], "trained a classifier or label prototypes"),
+    ):
+        assert main(["predict", str(run.folder), *words]) == 2
+        assert told in capsys.readouterr().err
     with pytest.raises(ValueError, match=r"images that can be read, got others: left out 1 image.*930\.png"):
         lw.load(run).predict([photo, next(photos.rglob("930.png"))])
 
 
 def test_labels_of_sets_are_those_above_their_thresholds(of_sets, photos, tmp_path):
     run, parts = of_sets
-    progress = Record()
-    listed = predict(run, photos, tmp_path / "photos.jsonl", progress=progress).read_text().splitlines()
+    progress = Listener()
+    listed = rows_of(predict(run, photos, tmp_path / "photos.jsonl", progress=progress))
     probe = LinearProbe()(*parts).predictor
-    for row in map(json.loads, listed):
+    for row in listed:
         image = torch.from_numpy(np.array(Image.open(photos / row["id"])))[None, None]
         scores = probe.scores(run.encoder().encode(image))[0]
         above = [of for of in range(2) if scores[of] > probe.thresholds[of]]
@@ -197,9 +171,8 @@ def test_labels_of_sets_are_those_above_their_thresholds(of_sets, photos, tmp_pa
         assert row["probability"] == pytest.approx([float(scores[of]) for of in above], rel=1e-4)
     assert not any(line.startswith("right") for line in progress.told)  # classes are no label sets
     rows = rows_of(predict(run, photos, tmp_path / "photos.csv", progress=Silent()))
-    assert [row["labels"].split(";") for row in rows] == [json.loads(line)["labels"] or [""] for line in listed]
-    columns = pq.read_table(predict(run, photos, tmp_path / "photos.parquet", progress=Silent())).to_pylist()
-    assert columns == list(map(json.loads, listed))
+    assert [row["labels"].split(";") for row in rows] == [row["labels"] or [""] for row in listed]
+    assert rows_of(predict(run, photos, tmp_path / "photos.parquet", progress=Silent())) == listed
 
 
 def test_decisions_about_labels_are_counted(of_sets, digits, tmp_path):
@@ -207,9 +180,9 @@ def test_decisions_about_labels_are_counted(of_sets, digits, tmp_path):
     images, classes = digits
     sets = np.stack([classes.numpy() % 2 == 0, np.isin(classes.numpy(), [2, 3, 5, 7])], axis=1)[900:1000]
     np.savez(tmp_path / "new.npz", images=images[900:1000], labels=sets, names=np.array(OF_SETS))
-    progress = Record()
+    progress = Listener()
     path = predict(run, tmp_path / "new.npz", tmp_path / "new.jsonl", progress=progress)
-    said = [set(json.loads(line)["labels"]) for line in path.read_text().splitlines()]
+    said = [set(row["labels"]) for row in rows_of(path)]
     truth = [{name for name, on in zip(OF_SETS, row, strict=True) if on} for row in sets]
     both = sum(len(own & other) for own, other in zip(truth, said, strict=True))
     named = sum(len(own | other) for own, other in zip(truth, said, strict=True))
@@ -277,25 +250,17 @@ def test_texts_are_predicted(tmp_path, monkeypatch):
     texts = lw.data.Texts(words)
     encoder = BagOfTokens((), width=16, vocabulary=60)
     encoder.observe(texts)
-    spec = {
-        "class_path": "likewise.models.BagOfTokens",
-        "init_args": {"input_shape": [], "width": 16, "vocabulary": 60},
-    }
-    run, _ = made(tmp_path, encoder, spec, texts, labels, ("cat", "dog", "owl"))
+    arguments = {"input_shape": [], "width": 16, "vocabulary": 60}
+    run, _ = made(tmp_path, encoder, arguments, texts, labels, ("cat", "dog", "owl"))
     (tmp_path / "new.csv").write_text("text\nan owl sits\nthe cat runs\n")
     rows = rows_of(predict(run, tmp_path / "new.csv", tmp_path / "out.csv", progress=Silent()))
     assert [row["class"] for row in rows] == ["owl", "cat"]
     assert lw.load(run).predict(["an owl sits", "the cat runs"]).labels == ["owl", "cat"]
     monkeypatch.setattr("sys.stdin", io.StringIO("an owl sits\n\nthe cat runs\n"))
-    for given, classes in (
-        ("an owl sits", ["owl"]), ("owl", ["owl"]), (["an owl sits", "the cat runs"], ["owl", "cat"]),
-        ("-", ["owl", "cat"]),
-    ):  # fmt: skip
+    both = {"an owl sits": "owl", "the cat runs": "cat"}
+    for given, classes in (("owl", {"owl": "owl"}), (list(both), both), ("-", both)):
         rows = rows_of(predict(run, given, tmp_path / "out.csv", force=True, progress=Silent()))
-        assert [row["class"] for row in rows] == classes
-        assert [row["id"] for row in rows] == (
-            ["an owl sits", "the cat runs"][: len(rows)] if given != "owl" else ["owl"]
-        )
+        assert {row["id"]: row["class"] for row in rows} == classes
     for given, told in (
         ("nwe.csv", "expected a file, a folder .* got nwe.csv, which does not exist: check it"),
         (["an owl", "new.csv"], "expected texts, or one file of them, got new.csv among 2: give it alone"),
@@ -313,7 +278,7 @@ def test_new_classes_are_predicted_among_a_few_samples_of_them(run, digits, tmp_
     for name, rows in (("support", slice(0, 100)), ("new", slice(900, 1000))):
         chosen = even[rows].numpy()
         np.savez(tmp_path / f"{name}.npz", images=images[rows][chosen], labels=names[classes[rows].numpy()[chosen]])
-    progress = Record()
+    progress = Listener()
     given = {"among": tmp_path / "support.npz", "progress": progress}
     rows = rows_of(predict(run, tmp_path / "new.npz", tmp_path / "new.csv", **given))
     assert progress.said == ["predicting by the nearest 20 of 48 samples ..."]
@@ -344,7 +309,7 @@ def test_samples_that_were_trained_on_are_told_apart(run, digits, tmp_path, monk
     order = np.random.default_rng(0).permutation(1000)
     labels = np.array(NAMES)[classes[:1000]]
     np.savez(tmp_path / "new.npz", images=images[:1000][order], labels=labels[order])
-    progress = Record()
+    progress = Listener()
     rows = rows_of(predict(run, tmp_path / "new.npz", tmp_path / "new.csv", progress=progress))
     right = np.array([row["class"] == row["label"] for row in rows])
     seen = (order < 900) & (order % 5 < 3)
@@ -360,60 +325,28 @@ def test_samples_that_were_trained_on_are_told_apart(run, digits, tmp_path, monk
 
 def test_no_label_is_given_by_a_threshold_of_few_or_with_hardly_a_probability(digits, tmp_path):
     """A label with 2 of 180 validation samples, of which one looks like any other, has a threshold near 0."""
-    torch.manual_seed(0)
     images, classes = digits
-    encoder = ConvNet((1, 8, 8), width=8)
-    spec = {"class_path": "likewise.models.ConvNet", "init_args": {"input_shape": [1, 8, 8], "width": 8}}
     rows = torch.arange(len(classes))
     rare = (rows % 5 < 3) & (classes == 9) & (rows % 2 == 0) | torch.isin(rows, torch.tensor([3, 8]))
     sets = torch.stack([classes % 2 == 0, rare], dim=1)
-    run, parts = made(tmp_path, encoder, spec, torch.from_numpy(images[:900, None]), sets[:900], OF_SETS)
+    run, parts = of_digits(tmp_path, images, sets, OF_SETS)
     assert int(parts.validation.counts[1]) == 2
     probe = LinearProbe()(*parts).predictor
     own = best_thresholds(probe.scores(parts.validation.vectors), parts.validation.sets)
     assert float(own[1]) < 0.01 < float(own[0])
     assert probe.few == 1
     assert probe.thresholds[0] == own[0]
-    progress = Record()
+    progress = Listener()
     np.savez(tmp_path / "new.npz", images=images[900:])
     for by in ("probe", "knn"):
         table = predict(run, tmp_path / "new.npz", tmp_path / f"{by}.jsonl", by=by, progress=progress)
-        given = [one for line in table.read_text().splitlines() for one in json.loads(line)["probability"]]
-        assert min(given) > 0.05
+        assert min(chain(*(row["probability"] for row in rows_of(table)))) > 0.05
         assert "no label is given with a probability below 0.05" in progress.told
         assert any(line.startswith("1 of 2 labels have fewer than 5 validation samples each") for line in progress.told)
     old = dataclasses.replace(probe, thresholds=own, few=0)  # as runs from before keep it
     run.write(run.probe.name, old.to_bytes())
     assert float(load(run).predict(torch.from_numpy(images[900:])).scores[:, 1].min()) < 0.01
     assert min(chain(*load(run).predict(torch.from_numpy(images[900:])).probability)) > 0.05
-
-
-def test_how_right_predictions_are_has_wilsons_interval(run, digits, tmp_path):
-    run, _ = run
-    images, classes = digits
-    np.savez(tmp_path / "new.npz", images=images[900:1100], labels=np.array(NAMES)[classes[900:1100]])
-    progress = Record()
-    rows = rows_of(predict(run, tmp_path / "new.npz", tmp_path / "new.csv", progress=progress))
-    n, p = len(rows), sum(row["class"] == row["label"] for row in rows) / len(rows)
-    z = 1.959963984540054
-    centre, spread = (p + z * z / 2 / n), z * math.sqrt(p * (1 - p) / n + z * z / 4 / n / n)
-    low, high = ((centre + sign * spread) / (1 + z * z / n) for sign in (-1, 1))
-    assert progress.told[0] == f"right: {100 * p:.2f} % [{100 * low:.1f}, {100 * high:.1f}] of {n} labelled samples"
-
-
-def test_the_command_and_python_predict_alike(run, photos, tmp_path, capsys):
-    run, _ = run
-    words = ["predict", str(run.folder), str(photos), "--output", str(tmp_path / "command.csv")]
-    assert main(words) == 0
-    predict(run.folder, photos, tmp_path / "python.csv", progress=Silent())
-    assert (tmp_path / "command.csv").read_bytes() == (tmp_path / "python.csv").read_bytes()
-    capsys.readouterr()
-    assert main(words) == 2
-    assert "--force" in capsys.readouterr().err
-    assert main([*words, "--force"]) == 0
-    assert main(["predict", str(run.folder)]) == 2
-    assert main(["predict", str(run.folder), str(photos), "--by", "own", "--output", str(tmp_path / "own.csv")]) == 2
-    assert "trained a classifier or label prototypes" in capsys.readouterr().err
 
 
 @pytest.mark.process

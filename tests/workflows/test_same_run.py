@@ -9,10 +9,7 @@ import torch
 
 from likewise.workflows import Silent, train
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*"),
-]
+pytestmark = pytest.mark.slow
 SMALL = {"subset": "Fraction", "subset.fraction": 0.2, "encoder.width": 8, "epochs": 2, "evaluation_samples": 100}
 
 

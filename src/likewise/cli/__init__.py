@@ -111,12 +111,7 @@ def _plain_output() -> Generator[None]:
 
 
 def _underscored(word: str) -> str:
-    """Return an option with underscores for hyphens in its name, and any other word as it is.
-
-    Example:
-        >>> _underscored("--batch-size=a-b"), _underscored("a-b"), _underscored("--loss sup-con")
-        ('--batch_size=a-b', 'a-b', '--loss sup-con')
-    """
+    """Return an option with underscores for hyphens in its name, and any other word as it is."""
     named = re.match(r"--[A-Za-z][\w.+-]*(?==|$)", word)
     return word if named is None else f"--{named[0][2:].replace('-', '_')}{word[named.end() :]}"
 

@@ -53,13 +53,9 @@ def _parse(arguments: Sequence[str]) -> tuple[Sweep, Path]:
     parser.add_argument("--setting", action="append", default=[], help='a setting: "NAME: OPTIONS", or "OPTIONS"')
     parser.add_argument("--grid", action="append", default=[], help="an option with values: loss.temperature=0.1,0.2")
     parser.add_argument("--recipe", help="a recipe for all runs, METHOD-DATA, or a study with its settings, STUDY-DATA")
-    parser.add_argument(
-        "--tune", action="append", default=[], help="an option whose value validation chooses: NAME=VALUES"
-    )
+    parser.add_argument("--tune", action="append", default=[], help="an option that validation chooses: NAME=VALUES")
     parser.add_argument("--trials", help="how many combinations of --tune each setting tries, at random (default: all)")
-    parser.add_argument(
-        "--tune_by", help="the evaluation that chooses, such as kNN (default: linear probe, or the first)"
-    )
+    parser.add_argument("--tune_by", help="the evaluation that chooses (default: linear probe, or the first)")
     parser.add_argument("--split_seeds", action="store_true", help="split the data anew with each seed")
     parser.add_argument("--output", type=Path, help="the sweep's folder (default: sweeps/DATE)")
     parser.add_argument("--resume", type=Path, metavar="SWEEP", help="the folder of a sweep to resume")
@@ -71,6 +67,9 @@ def _parse(arguments: Sequence[str]) -> tuple[Sweep, Path]:
 
 
 def _sweep(args: argparse.Namespace, common: list[str]) -> Sweep:
+    if args.trials is not None and (not args.trials.isdecimal() or int(args.trials) < 1):
+        raise ValueError(f"expected --trials as a number above 0, got {args.trials!r}: leave it out for all of them")
+    trials = None if args.trials is None else int(args.trials)
     settings = list(args.setting)
     if args.recipe in studies():
         settings = [f"{name}: {options}" for name, options in study(args.recipe).items()] + settings
@@ -84,16 +83,10 @@ def _sweep(args: argparse.Namespace, common: list[str]) -> Sweep:
         seeds_in(args.seeds),
         grid=[axis("--grid", text) for text in args.grid],
         tune=[axis("--tune", text) for text in args.tune],
-        trials=_trials(args.trials),
+        trials=trials,
         tune_by=args.tune_by,
         split_seeds=args.split_seeds,
     )
-
-
-def _trials(text: str | None) -> int | None:
-    if text is not None and (not text.isdecimal() or int(text) < 1):
-        raise ValueError(f"expected --trials as a number above 0, got {text!r}: leave it out for all combinations")
-    return None if text is None else int(text)
 
 
 def _setting(text: str) -> GivenSetting:
@@ -119,37 +112,20 @@ def _setting(text: str) -> GivenSetting:
 def _resumed(folder: Path, arguments: Sequence[str]) -> tuple[Sweep, Path]:
     options = [word for word in arguments if word.startswith("--") and word.partition("=")[0] != "--resume"]
     if options:
-        raise ValueError(
-            f"expected with --resume no other option, got {options[0]}: a sweep is resumed with its own options"
-        )
+        raise ValueError(f"expected with --resume no other option, got {options[0]}: a sweep goes on with its own")
     return read(folder), folder
 
 
 def seeds_in(text: str) -> list[int]:
-    """Read a number of seeds, or a list of them.
-
-    Example:
-        >>> seeds_in("3"), seeds_in("4,2"), seeds_in("7,")
-        ([0, 1, 2], [4, 2], [7])
-    """
+    """Read a number of seeds, or a list of them."""
     numbers = [part.strip() for part in text.split(",") if part.strip()]
     if not numbers or not all(number.isdecimal() for number in numbers) or text.strip() == "0":
-        raise ValueError(
-            f"expected --seeds as a number above 0, or as seeds with commas, got {text!r}: 5 for the seeds 0 to 4, or "
-            "1,7; a comma after a single one"
-        )
+        raise ValueError(f"expected --seeds as a number above 0, or a list, got {text!r}: 5 for 0 to 4, or 1,7, or 3,")
     return list(range(int(text))) if "," not in text else list(map(int, numbers))
 
 
 def axis(option: str, text: str) -> list[tuple[str, list[str]]]:
-    """Read NAME=VALUES of --grid or --tune: for each value its label, and the options that set it.
-
-    Example:
-        >>> axis("--grid", "loss.temperature=0.1,0.2")[1]
-        ('loss.temperature=0.2', ['--loss.temperature', '0.2'])
-        >>> [name for name, _ in axis("--grid", "encoder.widths=[1,2],[3]")]
-        ['encoder.widths=[1,2]', 'encoder.widths=[3]']
-    """
+    """Read NAME=VALUES of --grid or --tune: for each value its label, and the options that set it."""
     name, equal, values = text.removeprefix("--").partition("=")
     parted = [part for part in re.split(r",(?![^\[{]*[\]}])", values) if part]  # at commas, but not within brackets
     if not name or not equal or not parted:

@@ -43,7 +43,7 @@ def run(arguments: Sequence[str]) -> None:
         parser.parse_args(arguments)
     if not arguments or arguments[0].startswith("-"):
         raise ValueError(
-            "expected a run, a network's name or a file first, got none: likewise transfer runs/RUN --data photos/"
+            "expected a run, a network's name or a file first, got none: likewise transfer RUN --data DATA"
         )
     args, remaining = parser.parse(arguments[1:])
     train_options = [word for word in remaining if word != "--print_config"]
@@ -54,9 +54,7 @@ def run(arguments: Sequence[str]) -> None:
     per_class = tuple(int(count) for count in counts or ())
     if any(count != number for count, number in zip(per_class, counts or (), strict=True)):
         raise ValueError(f"expected --per_class as whole numbers, got {' '.join(args.per_class)}: --per_class 5 20")
-    request = transfers.TransferRequest(
-        arguments[0], None if shares is None else tuple(shares), per_class, tuple(seeds)
-    )
+    request = transfers.TransferRequest(arguments[0], tuple(shares) if shares else None, per_class, tuple(seeds))
     if len(train_options) < len(remaining):
         TERMINAL.result(as_yaml(transfers.plan_transfer(request, train_options, TERMINAL)[0]))
     else:
@@ -64,11 +62,12 @@ def run(arguments: Sequence[str]) -> None:
 
 
 def _parse_numbers(option: str, values: Sequence[str] | None) -> list[float] | None:
+    if values is None:
+        return None
     try:
-        numbers = None if values is None else [float(word) for word in values]
+        numbers = [float(word) for word in values]
     except ValueError as error:
-        remedy = "give numbers only, with RUN before all options"
-        raise ValueError(f"expected --{option} as numbers, got {' '.join(values or ())}: {remedy}") from error
-    if numbers is not None and not all(map(math.isfinite, numbers)):
-        raise ValueError(f"expected --{option} as finite numbers, got {' '.join(values or ())}: leave out the others")
+        raise ValueError(f"expected --{option} as numbers, got {' '.join(values)}: give RUN before options") from error
+    if not all(map(math.isfinite, numbers)):
+        raise ValueError(f"expected --{option} as finite numbers, got {' '.join(values)}: leave out the others")
     return numbers

@@ -48,12 +48,7 @@ CATALOGUE: dict[str, dict[str, str]] = {
 
 
 def listed_subclasses(base: str) -> dict[str, str] | None:
-    """Return the import paths of a class's subclasses, by name; None: it is not in the catalogue.
-
-    Example:
-        >>> listed_subclasses("likewise.data.split.Split")
-        {'ByClass': 'likewise.data.ByClass', 'Stratified': 'likewise.data.Stratified'}
-    """
+    """Return the import paths of a class's subclasses, by name; None: it is not in the catalogue."""
     modules = CATALOGUE.get(base)
     names = [(name, module) for module, several in (modules or {}).items() for name in several.split()]
     return None if modules is None else {name: f"{module}.{name}" for name, module in sorted(names)}

@@ -51,7 +51,7 @@ class Class:
 
     @property
     def summary(self) -> str:
-        """The first sentence of its docstring."""
+        """The first paragraph of its docstring."""
         return " ".join(_doc(self.type).partition("\n\n")[0].split())
 
     @property
@@ -156,12 +156,7 @@ def _docs(cls: type) -> list[str]:
 
 
 def argument_docs(doc: str) -> dict[str, str]:
-    r"""Return a docstring's description of each argument.
-
-    Example:
-        >>> argument_docs("Args:\n    x: One,\n        or two. More.\n    y (int): Three.\n\nReturns:\n    z: Four.")
-        {'x': 'One, or two. More.', 'y': 'Three.'}
-    """
+    r"""Return a docstring's description of each argument."""
     texts, current, inside, depth = dict[str, str](), "", False, 0
     for line in doc.splitlines():
         text, indent = line.strip(), len(line) - len(line.lstrip())

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from likewise.configuration.hints import part_of, takes
 from likewise.configuration.options import FILLED_OPTIONS, HIDDEN_OPTIONS, RECORDS, TRAINER
 from likewise.configuration.values import FLAG, parse, plain
 from likewise.files.detection import first_rows
-from likewise.instantiate import MAIN, is_spec
+from likewise.instantiate import MAIN, as_list, is_spec
 
 
 class Option(NamedTuple):
@@ -83,9 +84,7 @@ class ConfigBuilder:
         whose = "" if owner.path in {self.root.path, TRAINER} else f" of {owner.name}"
         near = near_options(option.name, self.values, self.root, owner)
         message = f"unknown option --{option.name}{whose}"
-        return (
-            f"{message}, did you mean {' or '.join(near[:2])}?" if near else f"{message}: see {self._help(option.name)}"
-        )
+        return message + (f", did you mean {' or '.join(near[:2])}?" if near else f": see {self._help(option.name)}")
 
     def _help(self, name: str) -> str:
         part = name.partition(".")[0]
@@ -93,37 +92,29 @@ class ConfigBuilder:
         chosen = chosen[-1] if isinstance(chosen, list) and chosen else chosen
         if part == "trainer" or not (is_spec(chosen) or (part != name and part in self.root.parameters)):
             return f"likewise {self.verb} --help"
-        return f"likewise {self.verb} --{part}.help" + (
-            f" {chosen['class_path'].rpartition('.')[2]}" if is_spec(chosen) else ""
-        )
+        class_name = f" {chosen['class_path'].rpartition('.')[2]}" if is_spec(chosen) else ""
+        return f"likewise {self.verb} --{part}.help{class_name}"
 
     def _value(self, option: Option, parameter: Parameter, base: Class | None, current: Any) -> Any:
         if base is None:
             return self._plain(option, parameter, current)
-        listed = takes(parameter.hint, list, tuple)
-        optional = takes(parameter.hint, str)
 
         def part(value: Any, base: Class) -> Any:
-            return self._part(option, value, base, None if option.adds else current, optional=optional)
+            kept = None if option.adds else current
+            return self._part(option, value, base, kept, optional=takes(parameter.hint, str))
 
-        if option.adds and listed:
-            before = (
-                _default_parts(option.name) if current is None else current if isinstance(current, list) else [current]
+        if not (option.adds and takes(parameter.hint, list, tuple)):
+            return self._read_value(option, lambda: plain(option.value, parameter.hint, part))
+        made = part(option.value, base)
+        if made is None:
+            raise ValueError(
+                f"expected the name of a class for --{option.name}+, got {option.value}: {_suggest_classes(base)}"
             )
-            made = part(option.value, base)
-            if made is None:
-                raise ValueError(
-                    f"expected the name of a class for --{option.name}+, got {option.value}: {_suggest_classes(base)}"
-                )
-            return [*before, made]
-        return self._read_value(option, lambda: plain(option.value, parameter.hint, part))
+        return [*(_default_parts(option.name) if current is None else as_list(current)), made]
 
     def _plain(self, option: Option, parameter: Parameter, current: Any) -> Any:
         value = self._read_value(option, lambda: plain(option.value, parameter.hint))
-        if option.adds:
-            before = [] if current is None else current if isinstance(current, list) else [current]
-            return [*before, *(value if isinstance(value, list) else [value])]
-        return value
+        return [*as_list(current), *as_list(value)] if option.adds else value
 
     def _read_value(self, option: Option, value: Any) -> Any:
         try:
@@ -142,11 +133,14 @@ class ConfigBuilder:
             if optional and "." not in value and value not in kinds(base):
                 return None
             made: dict[str, Any] = {"class_path": self.class_path(option.name, value, base), "init_args": {}}
-            kept = current["init_args"] if is_spec(current) else {}
-            if is_spec(current) and current["class_path"] == made["class_path"]:
+            if not is_spec(current):
+                return made
+            if current["class_path"] == made["class_path"]:
                 return current
-            for name, argument in kept.items():
-                self._keep(made, name, argument)
+            owner = Class(made["class_path"])
+            for name in (name for name in current["init_args"] if name in parameters_of(owner)):
+                with suppress(ValueError):  # it means something else there
+                    self._put(made["init_args"], owner, [name], Option(name, current["init_args"][name]))
             return made
         if not isinstance(value, Mapping) or not isinstance(value.get("class_path"), str):
             return None
@@ -154,14 +148,6 @@ class ConfigBuilder:
         for name, argument in (value.get("init_args") or {}).items():
             self._put(made["init_args"], Class(made["class_path"]), [name], Option(f"{option.name}.{name}", argument))
         return made
-
-    def _keep(self, made: dict[str, Any], name: str, value: Any) -> None:
-        owner = Class(made["class_path"])
-        if name in parameters_of(owner):
-            try:
-                self._put(made["init_args"], owner, [name], Option(name, value))
-            except ValueError:  # it means something else there
-                return
 
     def class_path(self, option: str, name: str, base: Class) -> str:
         """Return the import path of a class that a word names; a ValueError says why there is none of that kind."""

@@ -64,12 +64,7 @@ def expanded(option: str, value: str, base: Class, options: Mapping[str, Any]) -
 
 
 def flat(options: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield nested options one by one: each class before its arguments.
-
-    Example:
-        >>> list(flat({"loss": {"class_path": "A", "init_args": {"x": 1}}, "seed": 3}))
-        [('loss', 'A'), ('loss.x', 1), ('seed', 3)]
-    """
+    """Yield nested options one by one: each class before its arguments."""
     for name, value in options.items():
         option = f"{above}{name}"
         part = isinstance(value, dict) and (value.keys() & {"class_path", "init_args"} or not above)
@@ -121,12 +116,7 @@ def kind_of_data(options: Mapping[str, Any]) -> str | None:
 
 
 def data_arguments(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of the data among options, lists as lists.
-
-    Example:
-        >>> data_arguments({"data.label": "kind", "data.inputs": "[a, b]", "seed": "3"})
-        {'label': 'kind', 'inputs': ['a', 'b']}
-    """
+    """Return the arguments of the data among options, lists as lists."""
     arguments = {name.removeprefix("data."): value for name, value in options.items() if name.startswith("data.")}
     return {
         name: parse(value) if isinstance(value, str) and value.startswith("[") else value
@@ -209,7 +199,10 @@ def near_options(option: str, values: Mapping[str, Any], root: Class, owner: Cla
     if part and not near and len(bare := last.removeprefix("n_")) > 2:  # short for it, or longer
         near = [full for name, full in siblings.items() if bare in name or name in bare]
     if not near and not same and owner is not None and part:
-        near = [f"{part} {name}" for name, cls in _others(part, root) if last in cls.parameters]
+        base = part_of(root.parameters[part].hint) if part in root.parameters else None
+        near = [
+            f"{part} {name}" for name, path in (kinds(base) if base else {}).items() if last in Class(path).parameters
+        ]
     return [_dashed(full) for full in dict.fromkeys([*same, *near])]
 
 
@@ -224,10 +217,3 @@ def _within(values: Mapping[str, Any], above: str) -> Iterator[str]:
             known = Class(spec["class_path"]).parameters
             yield from (f"{above}{name}.{argument}" for argument in known if argument not in HIDDEN_OPTIONS)
             yield from _within(spec["init_args"], f"{above}{name}.")
-
-
-def _others(part: str, root: Class) -> list[tuple[str, Class]]:
-    parameter = root.parameters.get(part)
-    base = part_of(parameter.hint) if parameter else None
-    paths = kinds(base).items() if base else ()
-    return [(name, Class(path)) for name, path in paths]

@@ -98,19 +98,13 @@ def _lines(name: str, parameter: Parameter, owner: Class, verb: str) -> list[str
     text = text if not text or text.endswith((".", "?", "!", ":")) else f"{text}."
     default = parameter.default if ours is MISSING else ours
     has_default = default is not MISSING and default is not None and (ours is not MISSING or "efault" not in text)
-    shown = (
-        " Required."
-        if parameter.required and ours is MISSING
-        else f" Default: {_format_value(default)}."
-        if has_default
-        else ""
-    )
-    if has_default and argument and option in DEFAULTS and part in PARTS:  # it holds where no class is named
+    shown = f" Default: {_format_value(default)}." if has_default else ""
+    if parameter.required and ours is MISSING:
+        shown = " Required."
+    elif has_default and argument and option in DEFAULTS and part in PARTS:  # it holds where no class is named
         shown = f" Where --{part} is not named: {_format_value(ours)}." if DEFAULTS[part] == owner.path else ""
-    return [
-        f"  {name} {type_words(parameter.hint)}",
-        *_wrapped(f"{text}{shown}{_for_data(option, owner, default, verb)}"),
-    ]
+    whole = f"{text}{shown}{_for_data(option, owner, default, verb)}"
+    return [f"  {name} {type_words(parameter.hint)}", *_wrapped(whole)]
 
 
 def _for_data(option: str, owner: Class, default: Any, verb: str) -> str:

@@ -15,12 +15,7 @@ PLAIN_TYPES = {Any, type(None), object, list, dict, tuple, set, int, float, bool
 
 
 def members(hint: Any) -> tuple[Any, ...]:
-    """Return what an annotation is the union of, without tensors.
-
-    Example:
-        >>> members(int | None), members(str)
-        ((<class 'int'>, <class 'NoneType'>), (<class 'str'>,))
-    """
+    """Return what an annotation is the union of, without tensors."""
     several = get_args(hint) if get_origin(hint) in {Union, UnionType} else (hint,)
     return tuple(member for member in several if not is_tensor(member))
 
@@ -51,22 +46,12 @@ def part_of(hint: Any) -> Class | None:
 
 
 def takes(hint: Any, *types: Any) -> bool:
-    """Tell whether a type is among those that an annotation allows.
-
-    Example:
-        >>> takes(list[int] | None, list), takes(str, list)
-        (True, False)
-    """
+    """Tell whether a type is among those that an annotation allows."""
     return any((get_origin(member) or member) in types for member in members(hint))
 
 
 def type_words(hint: Any) -> str:
-    """Return what an annotation takes, in short.
-
-    Example:
-        >>> type_words(float | Literal["learned"] | None), type_words(list[int])
-        ('float|learned|null', 'list[int]')
-    """
+    """Return what an annotation takes, in short."""
     return "|".join(dict.fromkeys(word for member in members(hint) for word in _describe_member(member)))
 
 

@@ -64,14 +64,7 @@ def study(name: str) -> dict[str, str]:
 
 
 def complete_name(name: str, data: str | None = None) -> str:
-    """Complete the name of a method to that of a recipe: for the data, or else for digits, or the first that it is for.
-
-    Example:
-        >>> [complete_name(name) for name in ("simclr", "moco-cifar10", "nws")]
-        ['simclr-digits', 'moco-cifar10', 'nws-vectors']
-        >>> complete_name("supcon", "texts"), complete_name("nws", OTHER_IMAGES)
-        ('supcon-texts', 'nws-image-folder')
-    """
+    """Complete the name of a method to that of a recipe: for the data, or else for digits, or the first it is for."""
     folded_name = folded(name)
     for known in file_names("methods"):
         if folded(known) == folded_name:

@@ -202,11 +202,7 @@ def _without_end(below: Sequence[Option], layers: Sequence[Option]) -> list[Opti
 def _defaults_and_recipe(
     options: Sequence[Option], layers: Sequence[Option], root: Class, rule: str | None
 ) -> list[Option]:
-    """Return what lies below the given options, spelt out in `layers`: defaults, what fits the data, and the recipe.
-
-    Without an encoder, a rule chooses one; arguments of an encoder without its class are those of the network from
-    scratch.
-    """
+    """Return what lies below the given options, spelt out in `layers`: defaults, what fits the data, and the recipe."""
     last = {option.name: option.value for option in layers if not option.adds}
     source = _base("data", root)
     if isinstance(last.get("data"), str) and source:
@@ -324,13 +320,12 @@ def _check_options(options: TrainOptions) -> None:
     ):
         value = getattr(options, name)
         if value is not None and value < least:
-            at_least = f"of {least} or more" if least == 0 else f"of at least {least}"
-            raise ValueError(f"expected --{name} {at_least}, got {value}: {remedy}")
+            raise ValueError(f"expected --{name} of at least {least}, got {value}: {remedy}")
     if options.name is not None and Path(options.name).name != options.name:
         raise ValueError(f"expected --name without slashes, got {options.name}: --runs is the folder around it")
     strategy = options.trainer.get("strategy")
     if isinstance(strategy, str) and strategy not in STRATEGIES:
         raise ValueError(
             f"expected --trainer.strategy to be one of {', '.join(STRATEGIES)}, got {strategy}: every process has the "
-            "whole model; to start several, see likewise train --help, and for memory --chunk_size"
+            "whole model; for memory see --chunk_size"
         )

@@ -6,18 +6,15 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from likewise.configuration import recipes
+from likewise.configuration.values import folded
 from likewise.files.published import find
 
 AUTO, SCRATCH = "auto", "scratch"
 """Values of --encoder: the rule of this module, and the last step of it alone."""
-SUP_CON = "supcon"
-"""The loss that the starts are tuned for, which is the default."""
 BALANCED_LOSSES = {"rascal", "multisimilarity", "batchtriplet", "contrastivemargin", "liftedstructure"}
 """Other losses that compare the classes within a batch, and so need several samples of each. Batches of a few classes
 suit no others: losses over all classes learn which ones a batch has, and losses without labels take samples of one
 class for each other's negatives."""
-
-
 TEXT_PAIRS = "text-pairs"
 
 
@@ -61,11 +58,7 @@ def default_options(data: str) -> dict[str, Any]:
 
 
 def published_options(data: str, *, weights: bool = False) -> dict[str, Any]:
-    """Return the options of encoder and data without any training: a published network, with its weights or a file's.
-
-    Raises:
-        ValueError: There are no weights.
-    """
+    """Return the options of encoder and data without a training: a published network, with its weights or a file's."""
     start = STARTS[data]
     if lacks := _lacks(start, weights=weights):
         raise ValueError(
@@ -78,10 +71,8 @@ def published_options(data: str, *, weights: bool = False) -> dict[str, Any]:
 def options_of(data: str, rule: str, user_options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that training begins with: published weights where available, else a small new network.
 
-    Args:
-        data: The name that recipes have for the data; data that is not in `STARTS` gets the options that fit it.
-        rule: "auto" or "scratch".
-        user_options: Options by name. With a file of weights among them, a network for photos gets no published ones.
+    Data that is not in `STARTS` gets the options that fit it. The rule is "auto" or "scratch". With a file of weights
+    among the user's options, a network for photos gets no published ones.
     """
     start = STARTS.get(data)
     if start is None:
@@ -102,8 +93,8 @@ def options_of(data: str, rule: str, user_options: Mapping[str, Any]) -> dict[st
     options = recipes.load_fragment("starts", start.scratch if rule == SCRATCH else start.options)
     if rule == SCRATCH or data == TEXT_PAIRS:
         return options
-    loss = str(user_options.get("loss", SUP_CON)).rpartition(".")[2].lower().removesuffix("loss").replace("-", "")
-    if loss != SUP_CON:
+    loss = folded(str(user_options.get("loss", "supcon")).rpartition(".")[2]).removesuffix("loss")
+    if loss != "supcon":  # which the starts are tuned for
         options = _of_another_loss(options, loss)
     if not weights:
         return options

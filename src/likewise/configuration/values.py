@@ -32,13 +32,6 @@ def plain(value: Any, hint: Any, part: Part | None = None) -> Any:
     """Return a value as an annotation wants it, or raise: "expected a number, got x"; `part` describes parts.
 
     Strictly, as JSON: a list may be a tuple, a text a path, 1 a float; but true is no number, nor 1 a text.
-
-    Example:
-        >>> plain("1e-3", float | None), plain("1,2", tuple[int, int]), plain("LEARNED", float | Literal["learned"])
-        (0.001, [1, 2], 'learned')
-        >>> plain("true", int | Literal["auto"])
-        Traceback (most recent call last):
-        ValueError: expected a whole number or one of 'auto', got true
     """
     if value is FLAG and bool not in members(hint):
         raise ValueError("expected a value, got none")
@@ -156,12 +149,7 @@ class _RaisedError(Exception):
 
 
 def parse(value: Any) -> Any:
-    """Return what a word means where nothing tells its type: a number, a list, a mapping, or the word itself.
-
-    Example:
-        >>> parse("1e-3"), parse("[1, a]"), parse("x: y"), parse(3)
-        (0.001, [1, 'a'], 'x: y', 3)
-    """
+    """Return what a word means where nothing tells its type: a number, a list, a mapping, or the word itself."""
     if not isinstance(value, str) or value == "None":
         return None if value == "None" else value
     for number in (int, float):

@@ -32,14 +32,7 @@ def read(args: Sequence[str], *, verb: str = "train") -> Any:
 
 
 def options_in(args: Sequence[str], verb: str = "train") -> list[Option]:
-    """Return the options of a command line in their order.
-
-    Example:
-        >>> [tuple(option) for option in options_in(["photos", "--seed", "3", "--inputs+=KeyQueue"])]
-        [('data', 'photos', False), ('seed', '3', False), ('inputs', 'KeyQueue', True)]
-        >>> options_in(["runs/RUN", "-k", "3"], "search")[1].name
-        'k'
-    """
+    """Return the options of a command line in their order."""
     options: list[Option] = []
     named, several = positional(verb), RECORDS[verb][1].rstrip("]").endswith("...")
     following = iter(range(len(args)))
@@ -70,39 +63,23 @@ def options_in(args: Sequence[str], verb: str = "train") -> list[Option]:
 
 
 def _is_trained(word: Any) -> bool:
-    """Tell whether a word names a run, or an exported encoder, which is no data."""
     return isinstance(word, str) and (word.endswith(".onnx") or (Path(word) / "run.json").is_file())
 
 
 def canonical_options(args: Sequence[str], verb: str = "train") -> list[Option]:
-    """Return the options of a command line in their order, each under its full name.
-
-    Example:
-        >>> [tuple(option) for option in canonical_options(["--lr", "0.1", "--device=cpu"])]
-        [('optimizer.lr', '0.1', False), ('trainer.accelerator', 'cpu', False)]
-    """
+    """Return the options of a command line in their order, each under its full name."""
     root = ConfigBuilder(verb).root
     return [canonical(option, root) for option in options_in(args, verb)]
 
 
 def named_in(args: Sequence[str], verb: str = "train") -> frozenset[str]:
-    """Return the names of all options on a command line, and of those in its files of options.
-
-    Example:
-        >>> sorted(named_in(["--lr", "0.1", "--config", '{"trainer.max_epochs": 3}']))
-        ['config', 'optimizer.lr', 'trainer.max_epochs']
-    """
+    """Return the names of all options on a command line, and of those in its files of options."""
     options = canonical_options(args, verb)
     return frozenset(option.name for option in (*options, *in_files(options, ConfigBuilder(verb).root)))
 
 
 def as_words(options: Iterable[Option]) -> list[str]:
-    """Write options as the words of a command line.
-
-    Example:
-        >>> as_words([Option("seed", "3"), Option("inputs", "KeyQueue", adds=True), Option("compile", FLAG)])
-        ['--seed', '3', '--inputs+', 'KeyQueue', '--compile']
-    """
+    """Write options as the words of a command line."""
     return [
         word
         for name, value, adds in options
@@ -111,33 +88,17 @@ def as_words(options: Iterable[Option]) -> list[str]:
 
 
 def positional(verb: str) -> list[str]:
-    """Return the names of the positional options, in their order.
-
-    Example:
-        >>> positional("train"), positional("search")
-        (['data'], ['run', 'query'])
-    """
+    """Return the names of the positional options, in their order."""
     return [word.strip("[]").lower() for word in RECORDS[verb][1].split() if word.strip("[]") != "..."]
 
 
 def is_option(word: str) -> bool:
-    """Tell whether a word names an option.
-
-    Example:
-        >>> is_option("--batch-size"), is_option("-1"), is_option("--loss NTXentLoss")
-        (True, False, False)
-    """
+    """Tell whether a word names an option."""
     return re.match(r"--?[A-Za-z][\w.+-]*(=|$)", word) is not None
 
 
 def classes_first(options: Sequence[Option]) -> list[Option]:
-    """Put the class of a part before its arguments, where those come first.
-
-    Example:
-        >>> options = [Option("loss.temperature", "1"), Option("seed", "3"), Option("loss", "NTXentLoss")]
-        >>> [option.name for option in classes_first(options)]
-        ['loss', 'loss.temperature', 'seed']
-    """
+    """Put the class of a part before its arguments, where those come first."""
     ordered: list[Option] = []
     for option in options:
         first = next((at for at, before in enumerate(ordered) if before.name.startswith(f"{option.name}.")), None)

@@ -22,7 +22,6 @@ from likewise.data.corruptions import CORRUPTIONS, CorruptedRows, corrupted
 from likewise.data.episode_sampler import EpisodeSampler, EpisodeShape
 from likewise.data.episodes import Episodes
 from likewise.data.eval_labels import EvalLabels, Superclasses
-from likewise.data.folder import Folder
 from likewise.data.groups import never_apart
 from likewise.data.ids import Ids
 from likewise.data.image_files import read_image
@@ -37,7 +36,7 @@ from likewise.data.samples import LabelKind, Negatives, Samples, Source
 from likewise.data.shards import Shards
 from likewise.data.split import Parts, Split, Stratified
 from likewise.data.subset import Classes, FewLabels, Fraction, Labelled, LabelNoise, LongTail, MinPerClass, Subset
-from likewise.data.table import Hub, Table
+from likewise.data.table import Folder, Hub, Table
 from likewise.data.texts import Text, Texts, TokenRows
 from likewise.data.torchvision import Torchvision
 

@@ -81,11 +81,8 @@ class Arrays(Source):
         uint8 images take one byte per pixel, and twice that while channels are moved first.
 
     Example:
-        >>> import tempfile
-        >>> with tempfile.NamedTemporaryFile(suffix=".npz") as file:
-        ...     np.savez(file, vectors=np.zeros((8, 3)), labels=["lily", "rose"] * 4)
-        ...     Arrays(file.name).load().names
-        ('lily', 'rose')
+        >>> Arrays("photos.npz", size=32).size
+        32
     """
 
     def __init__(self, path: str | Path, size: Size = None, resize: Resize = "crop") -> None:

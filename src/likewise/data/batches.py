@@ -103,11 +103,7 @@ class Batches(Described, ABC):
         """Fit to the training part, once before training."""
 
     def suit(self, loss: str, arguments: Collection[str]) -> None:
-        """Settle what depends on the loss, by its name and the arguments of its forward, once before training.
-
-        Raises:
-            ValueError: The loss would take something in these batches for something else.
-        """
+        """Settle what depends on the loss, by its name and its forward's arguments, or refuse it; before training."""
 
     def crops(self, samples: Samples) -> Crops | None:
         """Return what is cropped of images while they are decoded; None: they are read as they are."""
@@ -245,10 +241,7 @@ def fit_augmentation(augmentation: Augmentation, samples: Samples) -> None:
 
 
 def some_inputs(samples: Samples, count: int) -> Tensor:
-    """Return at most `count` inputs, evenly spread over the samples, without those that cannot be read.
-
-    Raises:
-        ValueError: None of them can be read.
+    """Return at most `count` inputs, evenly spread over the samples; it is a ValueError if none can be read.
 
     Example:
         >>> some_inputs(Samples(torch.arange(10.0).unsqueeze(1)), 3).flatten().tolist()
@@ -280,8 +273,8 @@ def derive_seed(*numbers: int) -> int:
     """Hash numbers to a seed below 2^63, so that different numbers give different seeds.
 
     Example:
-        >>> derive_seed(0, 1) == derive_seed(0, 1), derive_seed(0, 1) == derive_seed(1, 0)
-        (True, False)
+        >>> derive_seed(0, 1) == derive_seed(1, 0)
+        False
     """
     digest = hashlib.blake2b(" ".join(map(str, numbers)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1

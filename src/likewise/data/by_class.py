@@ -52,7 +52,6 @@ class ByClass(Split):
         seed: Seed of the choice of classes.
         encoding: What the file is in, such as "latin-1". None: UTF-8.
         rotations: Whether each quarter turn of a class of images is a class of its own, in the same part.
-        refit: Whether to train on training and validation samples together, after model selection.
 
     Raises:
         ValueError: More classes are requested than exist, a part has fewer than 2, a class does not exist or is in two
@@ -76,7 +75,6 @@ class ByClass(Split):
 
     @property
     def sizes(self) -> dict[Part, float]:
-        """The size of each part, by its name."""
         return {part: getattr(self, part) for part in PARTS}
 
     def __post_init__(self) -> None:
@@ -179,16 +177,13 @@ def _named(samples: Samples, names: Mapping[str, Sequence[str]], file: Path) -> 
 
 
 def _warn_of_others(names: Sequence[str], chosen: Sequence[int], file: Path) -> None:
-    unassigned = sorted(set(range(len(names))) - set(chosen))
-    if unassigned:
+    if unassigned := sorted(set(range(len(names))) - set(chosen)):
         some = f"{len(unassigned):,} of {len(names):,} classes, which are in no part of {file}"
         warnings.warn(f"left out {some}, such as {names[unassigned[0]]!r}", stacklevel=3)
 
 
 def _matching(name: str, known: Sequence[str]) -> list[str]:
-    if name in known or "*" not in name:
-        return [name]
-    return fnmatch.filter(known, name) or [name]
+    return [name] if name in known else fnmatch.filter(known, name) or [name]
 
 
 def _find_file(file: Path) -> Path:
@@ -210,12 +205,12 @@ def _read_lists(file: Path, encoding: str | None) -> Mapping[str, Sequence[str]]
 
 def _of_parts(text: str, file: Path) -> Mapping[str, Sequence[str]]:
     lists: dict[str, Sequence[str]] = {}
+    content: Any = None
+    invalid = ""
     try:
-        content: Any = json.loads(text)
-        invalid = ""
-    except ValueError as error:
-        content = None
-        invalid = f"invalid JSON at line {getattr(error, 'lineno', 1)}, column {getattr(error, 'colno', 1)}"
+        content = json.loads(text)
+    except json.JSONDecodeError as error:
+        invalid = f"invalid JSON at line {error.lineno}, column {error.colno}"
     for name, names in content.items() if isinstance(content, dict) else ():
         if name in PART_NAMES and isinstance(names, list):
             part = PARTS[PART_NAMES[name]]
@@ -242,11 +237,7 @@ def _find_sibling(file: Path, part: str) -> Path:
 
 
 def rotated(samples: Samples) -> Samples:
-    """Return the samples four times, turned by 0°, 90°, 180° and 270°, with four times as many classes.
-
-    Rows of turned samples are numbered beyond all of a source. Images in memory take 4 times as much of it. See Santoro
-    et al., 2016, section 4.2.
-    """
+    """Return the samples four times, each quarter turn as classes of its own (Santoro et al., 2016, section 4.2)."""
     labels = samples.classes_for("rotations", "leave rotations out")
     if samples.evaluated is not None:
         raise ValueError("rotations expected samples with one labelling, got a second to evaluate by: leave out one")

@@ -40,11 +40,8 @@ def choose_columns(path: str, tables: Tables, input_columns: Sequence[str] | Non
         raise ValueError(f"expected columns of {path} in data.inputs, got {got}")
     names = input_columns or [name for name in table.features if name not in beside]
     kinds = {name: columns.kind_in(table, name) for name in names}
-    reasons = (
-        {}
-        if input_columns
-        else {name: why for name, column_kind in kinds.items() if (why := _unfit(name, column_kind))}
-    )
+    unfit = {} if input_columns else {name: _unfit(name, column_kind) for name, column_kind in kinds.items()}
+    reasons = {name: why for name, why in unfit.items() if why}
     kinds = {name: column_kind for name, column_kind in kinds.items() if name not in reasons}
 
     def made(inputs: list[str], column_kind: columns.ColumnKind) -> Chosen:

@@ -76,11 +76,9 @@ def strings_in(tables: Iterable[Any], column: str) -> list[str]:
 def words_in(table: Any, column: str) -> Sequence[Any]:
     """Return the values of a column of strings or of numbered classes, by name; nothing for other columns."""
     column_kind = kind_of(table.features[column])
-    return (
-        _in_words(values_of(table, column), _names(table.features[column]))
-        if column_kind in {"text", "classes"}
-        else ()
-    )
+    if column_kind not in {"text", "classes"}:
+        return ()
+    return _in_words(values_of(table, column), _names(table.features[column]))
 
 
 def labels_in(tables: Sequence[Any], column: str, separator: str | None, *, in_part: bool = False) -> Labels:
@@ -165,11 +163,10 @@ def labels_of(
     in_part: bool = False,
     separable: bool = True,
 ) -> Labels:
-    """Return classes (N,), int64, or label sets (N, L), boolean, with their names.
+    """Return classes (N,), int64, or label sets (N, L), boolean, with their names; None in `values` is no label.
 
-    Values are integers, strings, lists of them, or lists of only 0 and 1; None is no label. `names` are those of
-    numbered classes or labels. With `in_part`, samples may have no class, -1, which an empty string means too.
-    `separable`: whether the source takes a separator, so that a warning suggests it where names have one in them.
+    `names` are those of numbered classes or labels. With `in_part`, samples may have no class, -1. `separable`: whether
+    the source takes a separator, which a warning then suggests where names have one in them.
     """
     values = [_parse_label(value) for value in values]
     if in_part and separator is None and not any(isinstance(value, list) for value in values):
@@ -221,10 +218,7 @@ def check_separator(separator: str | None) -> None:
 
 
 def check_apart(names: Sequence[str]) -> None:
-    """Warn where classes seem to be several labels in one cell.
-
-    A comma is common in names; so other cells must have the parts of at least half of such classes, too.
-    """
+    """Warn where classes seem to be several labels in one cell."""
     for separator, called in SEPARATORS.items():
         parts = {name: {part.strip() for part in name.split(separator)} - {""} for name in names}
         together = {name: pieces for name, pieces in parts.items() if separator in name}
@@ -233,7 +227,7 @@ def check_apart(names: Sequence[str]) -> None:
         often = Counter(part for parts in together.values() for part in parts)
         known = {*names} - together.keys() | {part for part, count in often.items() if count > 1}
         likely = [name for name, parts in together.items() if len(parts) > 1 and parts <= known]
-        if separator != "," or len(likely) * 2 >= len(together):
+        if separator != "," or len(likely) * 2 >= len(together):  # a comma is common in names
             message = f"{len(together):,} of {len(names):,} classes have {called} in their names, such as"
             remedy = f"if these are several labels, set data.separator to {separator!r}"
             warnings.warn(f"{message} {min(likely or together)!r}: {remedy}", stacklevel=2)

@@ -33,23 +33,20 @@ def _blurred(image: Tensor, width: float) -> Tensor:
 
 
 def _pixelated(image: Tensor, share: float) -> Tensor:
-    from torchvision.transforms.v2 import InterpolationMode  # noqa: PLC0415 - torchvision is optional
-    from torchvision.transforms.v2.functional import resize  # noqa: PLC0415
+    from torchvision.transforms import v2  # noqa: PLC0415 - torchvision is optional
 
     sides = list(image.shape[1:])
-    small = resize(image, [max(1, round(side * share)) for side in sides], antialias=True)
-    return resize(small, sides, interpolation=InterpolationMode.NEAREST_EXACT)
+    small = v2.functional.resize(image, [max(1, round(side * share)) for side in sides], antialias=True)
+    return v2.functional.resize(small, sides, interpolation=v2.InterpolationMode.NEAREST_EXACT)
 
 
 def _moved(image: Tensor, angle: float, x: float, y: float) -> Tensor:
-    from torchvision.transforms.v2 import InterpolationMode  # noqa: PLC0415 - torchvision is optional
-    from torchvision.transforms.v2.functional import affine, center_crop, pad  # noqa: PLC0415
+    from torchvision.transforms import v2  # noqa: PLC0415 - torchvision is optional
 
-    sides = list(image.shape[1:])
-    wide = pad(image, [max(sides) // 2 + 1], padding_mode="edge")
-    bilinear = InterpolationMode.BILINEAR
-    moved = affine(wide, angle, [x, y], scale=1.0, shear=[0.0, 0.0], interpolation=bilinear)
-    return center_crop(moved, sides)
+    sides, bilinear = list(image.shape[1:]), v2.InterpolationMode.BILINEAR
+    wide = v2.functional.pad(image, [max(sides) // 2 + 1], padding_mode="edge")
+    moved = v2.functional.affine(wide, angle, [x, y], scale=1.0, shear=[0.0, 0.0], interpolation=bilinear)
+    return v2.functional.center_crop(moved, sides)
 
 
 def _translated(image: Tensor, share: float) -> Tensor:

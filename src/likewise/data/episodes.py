@@ -58,17 +58,13 @@ class Episodes(Batches):
         augmentation: Augmentation | None = None,
     ) -> None:
         self._given = {"ways": ways, "queries": queries}
-        self.shape = self._wanted = EpisodeShape.usual(episodes, ways, shots, queries)
+        self.shape = self.wanted = EpisodeShape.usual(episodes, ways, shots, queries)
         self.shape.check()
         if steps is not None and steps < 1:
             raise ValueError(f"expected steps of at least 1 batch an epoch, got {steps}")
         self.together = self.shape.samples
         self.batch_size = episodes * self.together
         self.steps, self.mix, self.augmentation = steps, mix, augmentation
-
-    @property
-    def wanted(self) -> EpisodeShape:
-        return self._wanted
 
     def suit(self, loss: str, arguments: Collection[str]) -> None:
         """Mix queries for losses of cells, unless `mix` says; refuse it for others, which would take them for whole."""

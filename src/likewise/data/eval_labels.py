@@ -60,12 +60,9 @@ class EvalLabels:
         coarse_names: Sequence[str],
         name: str = "fine labels",
     ) -> "EvalLabels":
-        """Return fine classes, (N,), each of which lies in one of the coarse classes, (N,), that are trained on.
+        """Return fine classes, (N,), or raise a ValueError unless each lies in one of the coarse classes, (N,).
 
         Of a sample without a coarse class, -1, nothing is evaluated. `name` is what errors call the fine labels.
-
-        Raises:
-            ValueError: Samples have label sets, a sample lacks a fine class, or a fine class is in two coarse ones.
         """
         if coarse is None or coarse.ndim != 1 or fine.ndim != 1:
             got = "no labels to train on" if coarse is None else "label sets"

@@ -21,11 +21,9 @@ Columns = dict[str, Any]
 
 
 def write_data(data: Any, folder: Path, label: str | None = None) -> Path:
-    """Write data to files named by a digest of the content, unless they exist, and return the path for a source.
+    """Write data, as `EXPECTED_DATA` says, to files named by a digest, unless they exist; return a source's path.
 
     Items of a Dataset are taken once: views are drawn by an augmentation, not by what the Dataset does at random.
-
-    Data are what `EXPECTED_DATA` says; X: images (N, C, H, W), (N, H, W) or (N, H, W, C), vectors (N, F), or texts.
     `label` is the column of labels in a Dataset of dictionaries, or None for one of the usual names.
     """
     parts = data if isinstance(data, Mapping) and data and set(data) <= PART_NAMES.keys() else {"train": data}
@@ -68,11 +66,8 @@ def _parquet(columns: Columns) -> bytes:
         dataset_class = datasets.Dataset
         table = columns.get(TABLE, columns)
         if not isinstance(table, dataset_class):
-            table = (
-                dataset_class.from_dict(table)
-                if table is columns
-                else dataset_class.from_pandas(table, preserve_index=False)
-            )
+            whole = TABLE in columns
+            table = dataset_class.from_pandas(table, preserve_index=False) if whole else dataset_class.from_dict(table)
         table.to_parquet(saved)
     return saved.getvalue()
 

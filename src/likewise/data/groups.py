@@ -17,10 +17,9 @@ from likewise.files.formats import PARTS
 
 
 def never_apart(samples: Samples) -> Int[Tensor, " n"]:
-    """Return a number for each pair, (N,): the same for those that share a first, a second, a label or a group.
+    """Number pairs, (N,), alike where they share a first, a second, a label or a group, directly or through others.
 
-    It is the same, too, for those that are bound through others: two images with a caption in common, and all of their
-    captions. What has the same number is not to be pushed apart.
+    What has the same number is not to be pushed apart.
 
     Example:
         >>> items = torch.tensor([0, 0, 1, 2, 3])
@@ -75,10 +74,8 @@ def without_bound(where: str, samples: Samples) -> Samples:
     if left[0] == all_of[0]:
         got = f"none of {all_of[0]:,}: name a column of what belongs together in --data.group"
         raise ValueError(f"expected training pairs of {where} that share nothing with later parts, got {got}")
-    counts = [
-        f"{count:,} of {total:,} {part} pairs" for count, total, part in zip(left, all_of, PARTS, strict=True) if count
-    ]
-    if counts:
+    each = zip(left, all_of, PARTS, strict=True)
+    if counts := [f"{count:,} of {total:,} {part} pairs" for count, total, part in each if count]:
         some = f"{' and '.join(counts)} of {where}"
         warnings.warn(f"left out {some}, which share a first, a second or a group with later parts", stacklevel=4)
     return samples[kept]

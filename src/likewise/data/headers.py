@@ -35,10 +35,8 @@ def read_headers(
 ) -> list[Header | None]:
     """Read the headers of images in threads; None for one that cannot be read.
 
-    For 1,000 files or more they are cached by path, time of change and length, in one cache file per common folder.
-
-    Keys say where each image is: a file; for one within a file, that file, NUL and its place there; or None, if nothing
-    is to be cached. What was read in another way, `how`, is cached separately.
+    From `MIN_CACHED` on they are cached by path, time of change and length. Keys say where each image is: a file; for
+    one within a file, that file, NUL and its place there; or None, if nothing is to be cached.
     """
     known = [os.path.abspath(key) for key in keys if key is not None]  # noqa: PTH100 - ten times as fast as Path
     cache = _cache_path(known, how) if len(known) == len(keys) >= MIN_CACHED else None

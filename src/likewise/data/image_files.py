@@ -33,7 +33,6 @@ from likewise.data.preprocessing import (
     upright_sides,
 )
 from likewise.data.samples import Source
-from likewise.data.tars import read_content
 from likewise.files.detection import exists
 from likewise.files.formats import HEIC, UNREAD_SUFFIXES, as_text, first_of, image_suffixes
 from likewise.files.waiting import track
@@ -67,14 +66,10 @@ class ImageSource(Source):
         check_size(self.size, self.resize, self.memory)
 
     def read_images(self, items: "Sequence[Item]", rows: Sequence[int] | None = None) -> "ReadImages":
-        """Read images into memory, or leave them to be decoded on demand if they would take too much memory.
+        """Return images (n, channels, height, width), uint8, their items' indices, what was made of them, their kinds.
 
-        Files that cannot be read are left out, with a warning; of images on demand an error beyond the header shows
-        only when they are read. Where `made_of` is set, no header is read, and all are decoded on demand.
-
-        Returns:
-            The images, (n, channels, height, width), uint8, with one channel if all are grey; the indices of their
-            items, (n,), which are among `rows`; what was made of them; and how they were found.
+        Those that would take too much memory are decoded on demand, where an error beyond the header shows only when
+        they are read. Files that cannot be read are left out, with a warning. With `made_of`, no header is read.
         """
         subset, rows = rows, range(len(items)) if rows is None else rows
         if self.made_of is not None:
@@ -95,7 +90,8 @@ class ImageSource(Source):
         grey = all(header.grey for header in known)
         kinds, by_pixels = Counter(header.kind for header in known), sorted(sizes, key=math.prod)
         deep = [row for row, header in zip(rows, headers, strict=True) if header and header.kind == DEEP_GREY]
-        bits = _bits(items, deep)
+        judged = deep[:: -(-len(deep) // JUDGED_IMAGES) or 1]
+        bits = max(in_threads(lambda row: _try_read(items[row], bits_of) or 8, judged), default=None)
         renamed = {DEEP_GREY: f"grey of {bits} bits"}
         kind_counts = {renamed.get(mode, mode): count for mode, count in kinds.most_common()}
         stats = FoundImages(kind_counts, len(sizes), by_pixels[0], by_pixels[-1])
@@ -129,7 +125,13 @@ class Within(NamedTuple):
     length: int
 
     def content(self, most: int | None = None) -> bytes:
-        return read_content(self.file, self.offset, self.length if most is None else min(most, self.length))
+        length = self.length if most is None else min(most, self.length)
+        with self.file.open("rb", buffering=0) as file:
+            file.seek(self.offset)
+            content = file.read(length)
+        if len(content) < length:
+            raise OSError(f"{self.file} ends within what begins at byte {self.offset:,}")
+        return content
 
 
 Item = Path | Encoded | Within
@@ -223,11 +225,6 @@ def read_image(file: str | Path, preprocessing: ImagePreprocessing | tuple[int, 
     except Exception as error:
         why = _why(Path(file)).strip(" ()") or f"{' '.join(str(error).split())[:160]}: check the file"
         raise ValueError(f"expected an image, got {file}, {why}") from error
-
-
-def _bits(items: Sequence[Item], rows: Sequence[int]) -> int | None:
-    some = rows[:: -(-len(rows) // JUDGED_IMAGES) or 1]
-    return max(in_threads(lambda row: _try_read(items[row], bits_of) or 8, some), default=None)
 
 
 def check_size(size: Size, resize: Resize = "crop", memory: float = 0.0) -> None:

@@ -11,10 +11,10 @@ from likewise.files.formats import first_of
 
 
 class LazyInputs(Protocol):
-    """Inputs that are not in memory and are read on demand: indexing returns a tensor.
+    """Inputs that are not in memory and are read on demand, by worker processes, too: indexing returns a tensor.
 
     Where some may turn out to be unreadable, a method `unreadable` tells which, and `note_unreadable` notes those which
-    a worker found; see `ImageFiles`. Worker processes read the rows: a file that is open is to be opened in each.
+    a worker found; see `ImageFiles`.
     """
 
     shape: tuple[int, ...]

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import NamedTuple, final
+from typing import final
 
 import torch
 from jaxtyping import Int
@@ -20,11 +20,7 @@ from likewise.files.detection import exists, expanded, near
 
 _PATH_COLUMNS = ("path", "file", "file_name", "filename", *formats.IMAGE_COLUMNS, formats.ID_COLUMN, "row")
 OPTION = "subset.encoding"
-
-
-class _Line(NamedTuple):
-    name: str  # a path, an id or a row
-    label: str | None
+Line = tuple[str, str | None]  # a path, an id or a row; and its class
 
 
 @final
@@ -53,12 +49,8 @@ class FromList(Subset):
         ImageNet-LT and Places-LT: Z. Liu et al., Large-Scale Long-Tailed Recognition in an Open World, CVPR 2019.
 
     Example:
-        >>> import tempfile
-        >>> samples = Samples(torch.zeros(3, 1), torch.tensor([0, 0, 1]), ("ash", "elm"))  # whose ids are 0, 1 and 2
-        >>> with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
-        ...     print(0, 2, sep=chr(10), file=file, flush=True)
-        ...     FromList(Path(file.name))(samples)
-        tensor([0, 2])
+        >>> FromList(Path("ImageNet_LT_train.txt"), test=Path("ImageNet_LT_test.txt")).every_part
+        True
     """
 
     file: Path
@@ -137,17 +129,19 @@ def _places(file: Path, samples: Samples, encoding: str | None) -> Int[Tensor, "
     ids = [_normalise_path(name) for name in samples.ids]
     known = {name: index for index, name in enumerate(ids)}
     lines = _read_lines(file, known, encoding)
-    if all(line.name.isdecimal() and line.name not in known for line in lines):
+    names = [name for name, _ in lines]
+    if all(name.isdecimal() and name not in known for name in names):
         known = {str(row): index for index, row in enumerate(_get_source_rows(samples).tolist())}
-    matches = _matched([line.name for line in lines], known, file)
-    lost = [line.name for line, index in zip(lines, matches, strict=True) if index is None]
+    matches = _matched(names, known, file)
+    lost = [name for name, index in zip(names, matches, strict=True) if index is None]
     if 2 * len(lost) >= len(lines):
         some = f"of whose {len(lines):,} lines {len(lost):,} name none, such as {lost[0]!r}"
         raise ValueError(f"expected a list of samples, got {file}, {some}, where samples are called {ids[0]!r}")
     if lost:
         some = formats.first_of(lost)
         warnings.warn(f"{len(lost):,} of {len(lines):,} lines of {file} name no sample: {some}", stacklevel=4)
-    pairs = dict.fromkeys((index, line.label) for line, index in zip(lines, matches, strict=True) if index is not None)
+    each = zip(lines, matches, strict=True)
+    pairs = dict.fromkeys((index, label) for (_, label), index in each if index is not None)
     places = sorted({index for index, _ in pairs})
     if again := len(lines) - len(lost) - len(places):
         warnings.warn(f"{again:,} of {len(lines):,} lines of {file} name a sample again", stacklevel=4)
@@ -201,7 +195,7 @@ def _normalise_path(name: str) -> str:
     return re.sub(r"^(\./|/)+", "", formats.as_class(name).replace("\\", "/"))
 
 
-def _read_lines(file: Path, known: Collection[str], encoding: str | None) -> list[_Line]:
+def _read_lines(file: Path, known: Collection[str], encoding: str | None) -> list[Line]:
     if not (exists(file) and file.is_file()):
         raise ValueError(f"expected a list of samples, got {file}, which is no file: check subset.file{near(file)}")
     suffix = file.suffix.lower()
@@ -211,18 +205,18 @@ def _read_lines(file: Path, known: Collection[str], encoding: str | None) -> lis
         lines = _of_text([line.strip() for line in formats.lines_in(file, encoding, OPTION) if line.strip()], known)
     if not lines:
         raise ValueError(f"expected a list of samples, got {file}, which has none")
-    return [_Line(_normalise_path(line.name), line.label) for line in lines]
+    return [(_normalise_path(name), label) for name, label in lines]
 
 
-def _of_text(lines: Sequence[str], known: Collection[str]) -> list[_Line]:
+def _of_text(lines: Sequence[str], known: Collection[str]) -> list[Line]:
     # paths and classes, if every line ends in a number after a space and none is an id as it is
     parted = [re.fullmatch(r"(.*\S)\s+(-?\d+)", line) for line in lines]
     if any(match is None or line in known for match, line in zip(parted, lines, strict=True)):
-        return [_Line(line, None) for line in lines]
-    return [_Line(match[1], match[2]) for match in parted if match]
+        return [(line, None) for line in lines]
+    return [(match[1], match[2]) for match in parted if match]
 
 
-def _of_table(lines: formats.Lines) -> list[_Line]:
+def _of_table(lines: formats.Lines) -> list[Line]:
     rows = [row for _, row in lines]
     usual = _PATH_COLUMNS, formats.LABEL_COLUMNS
     column, label = (next((name for name in names if rows and name in rows[0]), "") for names in usual)
@@ -230,4 +224,4 @@ def _of_table(lines: formats.Lines) -> list[_Line]:
         got = ", ".join(rows[0])
         raise ValueError(f"expected a column of paths ({', '.join(_PATH_COLUMNS)}) in {lines.file}, got {got}")
     rows = [row for row in rows if row.get(column) not in (None, "")]
-    return [_Line(str(row[column]), str(row[label]) if label else None) for row in rows]
+    return [(str(row[column]), str(row[label]) if label else None) for row in rows]

@@ -58,12 +58,8 @@ class Pairs(ImageSource):
         Each image, and each text, once, however many pairs it is in; images that fit into `memory` once for each pair.
 
     Example:
-        >>> import tempfile
-        >>> with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
-        ...     print('{"q": "Who?", "a": ["I.", "You."]}\n{"q": "When?", "a": ["Now."]}', file=file, flush=True)
-        ...     pairs = Pairs(file.name, first="q", second="a").load()
-        >>> pairs.inputs.strings, pairs.counterparts.inputs.strings, pairs.items.tolist(), pairs.groups.tolist()
-        (['Who?', 'Who?', 'When?'], ['I.', 'You.', 'Now.'], [0, 0, 1], [0, 0, 1])
+        >>> Pairs("captions.parquet", first="image", second="caption", size=224).second
+        'caption'
     """
 
     path: str | None = None

@@ -8,12 +8,18 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple, final
 
+import datasets
 import numpy as np
+import pyarrow as pa
+from datasets.table import table_cast
 from numpy.typing import NDArray
+from pyarrow import compute as typed_compute
+from pyarrow import dataset, parquet
 
 from likewise.data import columns
 from likewise.files import folders
 
+compute: Any = typed_compute  # its functions are made at import
 MAX_HELD_GROUPS = 4  # in each process
 MAX_GROUP_BYTES = 2**26  # that may be read for one image without a warning
 
@@ -29,11 +35,7 @@ class RowGroup(NamedTuple):
 
 @final
 class Contents:
-    """The contents of images in Parquet files, numbered through all row groups.
-
-    Memory:
-        The last 4 row groups that were read, in each process.
-    """
+    """The contents of images in Parquet files, numbered through all row groups; the last read are held."""
 
     def __init__(self) -> None:
         self.groups, self.starts = list[RowGroup](), [0]
@@ -86,11 +88,6 @@ class Contents:
 
 
 def _read_images(group: RowGroup) -> Any:
-    import pyarrow as pa  # noqa: PLC0415 - only Parquet files need it
-    from pyarrow import compute as typed  # noqa: PLC0415 - likewise
-    from pyarrow import parquet  # noqa: PLC0415 - likewise
-
-    compute: Any = typed  # its functions are made at import
     with parquet.ParquetFile(group.file, pre_buffer=False) as file:
         nested = pa.types.is_struct(file.schema_arrow.field(group.column).type)
         leaf = f"{group.column}.bytes" if nested else group.column
@@ -111,10 +108,8 @@ class Columns:
 
     @property
     def groups(self) -> "list[Columns]":
-        from pyarrow.dataset import FileSystemDataset  # noqa: PLC0415 - only Parquet files need it
-
         data, pieces = self.data, [piece for file in self.data.get_fragments() for piece in file.split_by_row_group()]
-        each = (FileSystemDataset([piece], data.schema, data.format, data.filesystem) for piece in pieces)
+        each = (dataset.FileSystemDataset([piece], data.schema, data.format, data.filesystem) for piece in pieces)
         return [Columns(piece, self.features, held=True) for piece in each]
 
     def select_columns(self, names: Sequence[str]) -> Any:
@@ -122,9 +117,6 @@ class Columns:
 
 
 def _read_columns(source: Columns, names: tuple[str, ...]) -> Any:
-    import datasets  # noqa: PLC0415 - only sets that the library reads need it
-    from datasets.table import table_cast  # noqa: PLC0415 - comes with it
-
     features = datasets.Features({name: source.features[name] for name in names})
     try:
         table = table_cast(source.data.to_table(columns=list(names)), features.arrow_schema)
@@ -138,16 +130,12 @@ _last_read = lru_cache(maxsize=1)(_read_columns)
 
 def open_columns(part: str, files: Sequence[Path]) -> Columns:
     """Open the columns of a part, of the types that they have in its first file."""
-    import datasets  # noqa: PLC0415 - only sets that the library reads need it
-    from pyarrow import dataset  # noqa: PLC0415 - comes with it
-
     data = dataset.dataset([str(file) for file in files], format="parquet")
     table = Columns(data, datasets.Features.from_arrow_schema(data.schema))
-    if odd := next(
-        (fragment for fragment in data.get_fragments() if {*fragment.physical_schema.names} != {*table.features}), None
-    ):
-        got = ", ".join(odd.physical_schema.names)
-        raise folders.RefusedError(f"expected the columns {', '.join(table.features)} in {odd.path}, got {got}")
+    for fragment in data.get_fragments():
+        if {*(names := fragment.physical_schema.names)} != {*table.features}:
+            expected = f"expected the columns {', '.join(table.features)} in {fragment.path}"
+            raise folders.RefusedError(f"{expected}, got {', '.join(names)}")
     if not len(table):
         raise folders.empty(part, files[0])
     return table
@@ -155,11 +143,6 @@ def open_columns(part: str, files: Sequence[Path]) -> Columns:
 
 def read_in_place(parts: Mapping[str, Sequence[Path]]) -> tuple[dict[str, Any], Contents] | None:
     """Read all columns, with numbers in place of images' bytes; None if the first part has no such images."""
-    import datasets  # noqa: PLC0415 - only sets that the library reads need it
-    import pyarrow as pa  # noqa: PLC0415 - comes with it
-    from datasets.table import table_cast  # noqa: PLC0415 - likewise
-    from pyarrow import parquet  # noqa: PLC0415 - likewise
-
     contents, read = Contents(), dict[str, Any]()
     for part, files in parts.items():
         schema = parquet.read_schema(files[0])
@@ -179,8 +162,6 @@ def read_in_place(parts: Mapping[str, Sequence[Path]]) -> tuple[dict[str, Any], 
 
 
 def _has(schema: Any, name: str) -> bool:
-    import pyarrow as pa  # noqa: PLC0415 - only Parquet files need it
-
     column_type: Any = schema.field(name).type if name in schema.names else None
     content, text = (pa.binary(), pa.large_binary()), (pa.string(), pa.large_string())
     if column_type is None or not pa.types.is_struct(column_type):
@@ -190,9 +171,6 @@ def _has(schema: Any, name: str) -> bool:
 
 
 def _read_table(path: Path, images: Sequence[str], contents: Contents) -> Any:
-    import pyarrow as pa  # noqa: PLC0415 - only Parquet files need it
-    from pyarrow import parquet  # noqa: PLC0415 - likewise
-
     with parquet.ParquetFile(path, pre_buffer=False) as file:
         if lost := [name for name in images if not _has(file.schema_arrow, name)]:
             raise ValueError(f"{path} has no images in column {lost[0]!r}, as other files of its part do")

@@ -2,21 +2,29 @@
 
 import math
 import os
+import signal
+import sys
+import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, final
+from typing import NamedTuple, TypeVar, final
 
 import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 from likewise.data.lazy_inputs import LazyInputs, files_of, note_unreadable, readable, unreadable
 from likewise.data.texts import Texts, TokenRows
-from likewise.data.workers import MAX_WORKERS, fetch
 
+T = TypeVar("T")
 MAX_INPUTS, MAX_TEXTS = 256, 4096  # read at a time; texts are sorted by their length
 MAX_NUMBERS = 2**22  # in the inputs that are read at a time
+# of the temporary folder, in which workers put sockets with names of 32 characters; 104 may be bound
+MAX_PATH_LENGTH = 70
+MAX_WORKERS = 8
+# parts of PyTorch's errors when shared memory is full
+FULL_MEMORY_ERRORS = ("Bus error", "of shared memory", "write to file </torch", "allocate shared memory")
 
 
 class Read(NamedTuple):
@@ -68,3 +76,29 @@ class _Reading(Dataset[Read]):
             return Read(rows, inputs, rows[:0], {})
         could = readable(self.inputs, rows)
         return Read(rows[could], inputs[could], rows[~could], files_of(failures))
+
+
+def fetch(items: Dataset[T], workers: int, *, pinned: bool = False) -> Iterator[T]:
+    """Return items in their order, made by workers ahead of time, or one by one where there are none."""
+    folder = tempfile.gettempdir()
+    if workers and sys.platform != "win32" and len(folder) > MAX_PATH_LENGTH:
+        got = f"{folder}: set TMPDIR to a shorter one, such as /tmp"
+        raise ValueError(f"expected a temporary folder of a path of at most {MAX_PATH_LENGTH} characters, got {got}")
+    return _each(DataLoader(items, batch_size=None, num_workers=workers, pin_memory=pinned, worker_init_fn=_outlive))
+
+
+def _each(loader: DataLoader[T]) -> Iterator[T]:
+    try:
+        yield from loader
+    except RuntimeError as error:
+        text = f"{error} {error.__cause__} {error.__context__}"
+        if not any(message in text for message in FULL_MEMORY_ERRORS):
+            raise
+        remedy = "give a container more, as with --shm-size 16g or --ipc host, or take fewer --workers"
+        expected = f"expected shared memory for what workers read, got too little in /dev/shm: {remedy}"
+        raise ValueError(expected) from error
+
+
+def _outlive(_: int) -> None:
+    """Ignore SIGTERM in workers: the main process ends them after it has saved."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)

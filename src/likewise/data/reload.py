@@ -143,11 +143,7 @@ def _is_given(part: Samples, numbers: Tensor | None, number: int) -> bool:
 
 
 def parts_of_run(run: Run, *, stream: bool = False) -> tuple[Parts, bool]:
-    """Load and split the data of a run again, inputs perhaps on demand; see `parts_of`.
-
-    Raises:
-        ValueError: The run has no data, its data can't be read, or the data has changed.
-    """
+    """Load and split the data of a run again, as `parts_of` does; it is a ValueError if that is gone or has changed."""
     facts = run.metadata
     if not facts.get("parts", {}).get("data"):
         raise ValueError(f"expected a run with data, got {run.folder}, which has features only")

@@ -27,9 +27,7 @@ class Sampler(Described, ABC):
 
 @final
 class Shuffled(Sampler):
-    """Every sample once per epoch, shuffled anew; an incomplete last batch is dropped.
-
-    If there are fewer samples than batch_size, one batch holds all of them.
+    """Every sample once per epoch, shuffled anew; an incomplete last batch is dropped, unless it is the only one.
 
     Example:
         >>> samples = Samples(torch.zeros(10, 1))

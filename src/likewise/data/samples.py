@@ -110,10 +110,7 @@ class Samples:
         return self if bool(could.all()) else self.numbered()[could]
 
     def fewer(self, most: int, seed: int = 0, *, whole_classes: bool = False) -> "Samples":
-        """Return a random subsample of limited size, in the original order; of pairs, as many whole groups as fit.
-
-        With `whole_classes`, all samples of as many classes as fit, and of one at least.
-        """
+        """Return a random subsample, in order: of pairs whole groups; with `whole_classes`, at least one of these."""
         if len(self) <= most:
             return self
         return self[some_rows(len(self), most, seed, self.classes if whole_classes else None, self.groups)]

@@ -1,13 +1,15 @@
 """Shards: tars of images with their labels, as WebDataset writes them, read at random where they are."""
 
+import glob
 import json
 import re
+import tarfile
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -16,17 +18,29 @@ from likewise.data.columns import labels_of
 from likewise.data.ids import Ids
 from likewise.data.image_files import ImageSource, Within
 from likewise.data.samples import Samples
-from likewise.data.tars import Sample, samples_in, tars_at
 from likewise.files import encodings
 from likewise.files.detection import exists, expanded, near
 from likewise.files.formats import PART_NAMES, as_class, first_of, image_suffixes, lines_in, with_test_part
 from likewise.files.waiting import track
 
-Tars = Mapping[Path, list[Sample]]
 CLASS, FOLDERS = "cls", "folder"
 DOTS = "write 22_05.png for 22.05.png, as the name of a sample ends at its first dot"
 INTEGER = re.compile("0|-?[1-9][0-9]*")  # as numbers are written: 007 is a name
 JSON_LABELS = ("label", "labels", "cls", "class", "target")
+PACKED_SUFFIXES = (".gz", ".tgz", ".bz2", ".xz", ".zst")
+RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
+NAME = re.compile(r"(?:\./)?((?:.*/)?[^./]+)\.([^/]+)", re.DOTALL)  # a sample's name ends at the first dot
+BLOCK = 512  # bytes of a header, and of what ends a tar
+
+
+class Sample(NamedTuple):
+    """A sample in a tar: its name, and of each kind of file where it begins and how long it is, in bytes."""
+
+    key: str
+    files: dict[str, tuple[int, int]]
+
+
+Tars = Mapping[Path, list[Sample]]
 
 
 @final
@@ -34,10 +48,9 @@ JSON_LABELS = ("label", "labels", "cls", "class", "target")
 class Shards(ImageSource):
     """Images in tars, in which the files of a sample lie next to each other: `n01/7.jpg`, `n01/7.cls`, `n01/7.json`.
 
-    That is how WebDataset writes them. An image is read where it lies, so samples are shuffled over all shards, and a
-    training resumes bit by bit, as from a folder. Shards with train, val and test in their names are these parts; if
-    there is a validation part and no test part, it is used for testing. A sample is called by its path in the tar, up
-    to the first dot of its name; where that comes again, it is another sample.
+    An image is read where it lies, so samples are shuffled over all shards, and a training resumes bit by bit. Shards
+    with train, val and test in their names are these parts; a validation part without a test part is used for testing.
+    A sample is called by its path in the tar, up to the first dot of its name; where that comes again, it is another.
 
     Args:
         path: A folder of tars, one tar, or a pattern: shards/train-*.tar, shards/train-{000..146}.tar.
@@ -195,3 +208,54 @@ def _kinds(tars: Tars) -> dict[str, None]:
 
 def _list_suffixes(kinds: Iterable[str]) -> str:
     return first_of([f".{suffix}" for suffix in kinds]) or "no file"
+
+
+def tars_at(path: str) -> list[Path]:
+    """Return the tars at a path: one, those in a folder, or those of a pattern such as train-{000..099}.tar."""
+    where = expanded(path)
+    numbered = RANGE.search(path)
+    if where.is_dir():
+        tars = sorted(file for file in where.iterdir() if ".tar" in file.name or file.suffix in PACKED_SUFFIXES)
+        tars = [file for file in tars if not file.name.startswith(".") and file.is_file()]
+    elif numbered and not where.exists():
+        first, last = numbered[1], numbered[2]
+        names = (f"{number:0{len(first)}}" for number in range(int(first), int(last) + 1))
+        tars = [expanded(f"{path[: numbered.start()]}{name}{path[numbered.end() :]}") for name in names]
+        missing = [file for file in tars if not file.is_file()]
+        if missing:
+            got = f"{len(tars) - len(missing):,}: {missing[0]} does not exist"
+            raise ValueError(f"expected {len(tars):,} tars, {path}, got {got}")
+    else:
+        tars = [where] if where.is_file() else sorted(map(Path, glob.glob(str(where))))  # noqa: PTH207 - of any root
+    if not tars:
+        remedy = "give a folder, a file, or a pattern in quotation marks"
+        remedy += near(where) if not glob.has_magic(path) and not numbered else ""
+        raise ValueError(f"expected tars, got {path}, where there are none: {remedy}")
+    if packed := next((file for file in tars if file.suffix in PACKED_SUFFIXES), None):
+        raise ValueError(f"expected tars that are not compressed, got {packed}: unpack it with gunzip or the like")
+    return tars
+
+
+def samples_in(path: Path) -> list[Sample]:
+    """Return the samples of a tar: files that share a name up to its first dot, no two with the same suffix."""
+    samples, latest = list[Sample](), dict[str, Sample]()
+    try:
+        with tarfile.open(path, "r:", encoding="utf-8", errors="surrogateescape") as tar:
+            while (member := tar.next()) is not None:
+                named = NAME.fullmatch(member.name)
+                if named is None or not member.isreg() or member.issparse():
+                    continue
+                key, suffix = named[1], named[2].lower()
+                if key not in latest or suffix in latest[key].files:
+                    latest[key] = Sample(key, {})
+                    samples.append(latest[key])
+                latest[key].files[suffix] = member.offset_data, member.size
+            end = tar.offset  # what cannot be read as a header ends a tar, too
+        with path.open("rb") as file:
+            file.seek(end)
+            if any(file.read(BLOCK)):
+                raise tarfile.ReadError(f"no header at byte {end:,}")
+    except (tarfile.TarError, OSError, EOFError, ValueError) as error:
+        whole = f"whole up to {samples[-1].key!r}" if samples else "which can't be read as one"
+        raise ValueError(f"expected a tar, got {path}, {whole}: {error}: copy it again") from error
+    return samples

@@ -16,8 +16,6 @@ from likewise.data.texts import Texts
 from likewise.files.formats import PARTS, Part, first_of
 from likewise.instantiate import Described, describe
 
-JOINED_FIELDS = ("rows", "items", "groups")
-
 
 @final
 @dataclass(frozen=True)
@@ -109,15 +107,14 @@ def joined(first: Samples, second: Samples) -> Samples:
     negatives = first.negatives
     if negatives is not None and second.negatives is not None:
         negatives = replace(negatives, places=torch.cat([negatives.places, second.negatives.places]))
-    beside: dict[str, Any] = {name: _both(getattr(first, name), getattr(second, name)) for name in JOINED_FIELDS}
+    beside: dict[str, Any] = {}
+    for name in ("rows", "items", "groups"):
+        both = getattr(first, name), getattr(second, name)
+        beside[name] = None if any(numbers is None for numbers in both) else torch.cat(both)
     beside |= {name: getattr(first, name) for name in ("preprocessing", "columns", "said")}
     beside |= {"negatives": negatives, "evaluated": evaluated if labels is not None else None}
     counterparts = None if ours is None or theirs is None else joined(ours, theirs)
     return Samples(inputs, labels, names, ids=first.ids + second.ids, counterparts=counterparts, **beside)
-
-
-def _both(first: Tensor | None, second: Tensor | None) -> Tensor | None:
-    return None if first is None or second is None else torch.cat([first, second])
 
 
 @final
@@ -134,7 +131,6 @@ class Stratified(Split):
         validation: The fraction of the other samples for model selection, split off after the subset; unused if the
             source gives a validation part. Every class keeps a training sample, so the smallest may have none here.
         seed: Seed of the split. It is not the run's seed, so that runs are compared on the same test part.
-        refit: Whether to train on training and validation samples together, after model selection.
 
     Raises:
         ValueError: A fraction is outside (0, 1); there is only one class; a class is too small to split; a test class
@@ -152,22 +148,19 @@ class Stratified(Split):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, part, remedy in (
-            ("test", self.test, ""),
-            ("validation", self.validation, ": with refit=True, training has the validation samples, too"),
-        ):
-            if not 0 < part < 1:
-                raise ValueError(f"expected {name} between 0 and 1, got {part}{remedy}")
+        if not 0 < self.test < 1:
+            raise ValueError(f"expected test between 0 and 1, got {self.test}")
+        if not 0 < self.validation < 1:
+            remedy = "with refit=True, training has the validation samples, too"
+            raise ValueError(f"expected validation between 0 and 1, got {self.validation}: {remedy}")
 
     def __call__(self, samples: Samples, subset: Subset | None = None) -> Parts:
         subset = None if subset is None else subset.of_source(samples)
         samples = whole_classes(samples, subset)
         source_parts = torch.zeros(len(samples), dtype=torch.int64) if samples.parts is None else samples.parts
-        test = (
-            (source_parts == 2).nonzero().flatten()
-            if bool((source_parts == 2).any())
-            else self._cut_test(samples, source_parts == 0)
-        )
+        test = (source_parts == 2).nonzero().flatten()
+        if not len(test):
+            test = self._cut_test(samples, source_parts == 0)
         rest = torch.isin(torch.arange(len(samples)), test, invert=True).nonzero().flatten()
         if subset is not None and not subset.every_part:
             rest = rest[subset(samples[rest])]
@@ -197,12 +190,11 @@ class Stratified(Split):
         counts = torch.tensor([len(rows)]) if labels is None else torch.bincount(labels, minlength=len(samples.names))
         smallest = int(counts.argmin())
         if counts[smallest] < 3:
-            few, remedy = f"{int(counts[smallest])}", "add samples"
+            few = f"{int(counts[smallest])}"
             if labels is not None:
                 few += f" of {samples.names[smallest]!r}; {int((counts < 3).sum())} of {len(counts)} classes have fewer"
-                remedy += ", or --min_per_class 3 leaves such classes out"
-            every = "" if labels is None else " of every class"
-            raise ValueError(f"expected at least 3 samples{every}, 2 to train and 1 to test, got {few}: {remedy}")
+            remedy = "add samples, or --min_per_class 3 leaves small classes out"
+            raise ValueError(f"expected at least 3 samples of every class, one of them to test, got {few}: {remedy}")
         least, most = len(counts), len(rows) - 2 * len(counts)
         if not least <= held_out <= most:
             fits = min(max(held_out, least), most) / len(rows)

@@ -8,14 +8,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
-from likewise.data import written
-from likewise.data.parquet import Contents, open_columns, read_in_place
 from likewise.files import folders
 from likewise.files.detection import SAVED_FILES, exists, expanded, may_be_on_the_hub, near
 from likewise.files.formats import PART_NAMES, PARTS, TABLES, as_class, as_text, image_suffixes
 from likewise.files.pickles import describe_pickle
+
+if TYPE_CHECKING:
+    from likewise.data.parquet import Contents
 
 _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 
@@ -27,7 +28,7 @@ class Tables:
 
     splits: Mapping[str, Any]
     folder: Path | None
-    contents: Contents | None = None  # the images' bytes, where the tables have numbers in their place
+    contents: "Contents | None" = None  # the images' bytes, where the tables have numbers in their place
     odd: Mapping[str, str] = field(default_factory=dict[str, str])  # names of files, which the tables have escaped
     untyped: frozenset[str] = frozenset()  # columns of strings that may be meant as numbers: the file doesn't say
 
@@ -42,6 +43,8 @@ def open_tables(
         got = "which is here: choose --data Folder or Table" if exists(where) else "which does not exist"
         remedy = "" if exists(where) else f": check data.path{near(where)}"
         raise ValueError(f"expected a {path_kind}, got {path}, {got}{remedy}")
+    from likewise.data import parquet, written  # noqa: PLC0415 - only sets that the library reads need it
+
     try:
         saved = any((where / name).is_file() for name in SAVED_FILES)
         if saved or not where.exists():
@@ -58,9 +61,9 @@ def open_tables(
             read, texts = written.read(parts, encoding)
             return Tables(read, folder, untyped=texts)
         with library(path, where):
-            if placed := read_in_place(parts):
+            if placed := parquet.read_in_place(parts):
                 return Tables(placed[0], folder, placed[1])
-            return Tables({part: open_columns(part, files) for part, files in parts.items()}, folder)
+            return Tables({part: parquet.open_columns(part, files) for part, files in parts.items()}, folder)
     except OSError as error:
         raise ValueError(_unreadable(path, where, error)) from error
 
@@ -136,6 +139,8 @@ def _read_metadata(
     import datasets  # noqa: PLC0415 - only sets that the library reads need it
     import pyarrow as pa  # noqa: PLC0415 - comes with it
     from pyarrow import parquet  # noqa: PLC0415 - likewise
+
+    from likewise.data import written  # noqa: PLC0415 - which needs it too
 
     of_text = [file for file in files if TABLES[file.suffix.lower()] != "parquet"]
     read, texts = written.read({str(file): [where / file] for file in of_text}, encoding)

@@ -19,7 +19,6 @@ from likewise.data.chosen import Chosen, choose_columns
 from likewise.data.eval_labels import EvalLabels
 from likewise.data.ids import Ids
 from likewise.data.image_files import Encoded, ImageSource, Item
-from likewise.data.lazy_inputs import LazyInputs
 from likewise.data.numbers import NumberRows, finite_rows, vectors_of
 from likewise.data.samples import Samples
 from likewise.data.tables import Tables, open_tables
@@ -32,9 +31,6 @@ CHUNK = 256  # images whose content is in memory at a time
 @dataclass(repr=False, eq=False)
 class Tabular(ImageSource):
     """Abstract: data as a table of each part, whose columns are inputs, labels and perhaps ids.
-
-    It is for what the `datasets` library opens, as `Table` and `Hub` do. Other sources derive from `Source`, and use
-    `columns.labels_of` for labels, `formats.part_column` for a column of parts, and `Ids.of` for names.
 
     Args:
         path: The file or folder.
@@ -100,7 +96,9 @@ class Tabular(ImageSource):
             read, kept, made_of, stats = self.read_images(cells)
             ids = ids or paths_of(cells, tables.folder)
         elif column_kind == "text":
-            read = self._texts(splits, inputs[0])
+            read = Texts(columns.strings_in(splits, inputs[0]))
+            if blank := sum(not string.strip() for string in read.strings):
+                warnings.warn(f"{blank:,} of {len(read):,} texts of {self.path} are empty", stacklevel=3)
         else:
             vectors = NumberRows(splits, inputs) if self.streams else vectors_of(splits, inputs)
             kept = finite_rows(vectors, self.path)
@@ -111,11 +109,9 @@ class Tabular(ImageSource):
         labels, parts = None if labels is None else labels[kept], parts[kept] if bool(parts.any()) else None
         summary = f"{choice}" + ("" if by_row is None else f"; parts are those of {by_row[0]}")
         shows_summary = not self.inputs and (column_kind == "numbers" or choice.others or by_row is not None)
-        samples = Samples(
-            read, labels, names, parts, ids=ids[kept], preprocessing=made_of, found=stats, columns=vector_columns
-        )
-        evaluated = None if second is None else second[kept]
-        return replace(samples, said=summary if shows_summary else "", evaluated=evaluated)
+        samples = Samples(read, labels, names, parts, ids=ids[kept], preprocessing=made_of, found=stats)
+        said, evaluated = summary if shows_summary else "", None if second is None else second[kept]
+        return replace(samples, columns=vector_columns, said=said, evaluated=evaluated)
 
     def _chosen(self, tables: Tables, beside: Sequence[str]) -> Chosen:
         return choose_columns(self.path, tables, self.inputs, beside)
@@ -130,12 +126,6 @@ class Tabular(ImageSource):
         if isinstance(self.label, list):
             return columns.indicators_in(splits, label)
         return columns.labels_in(splits, label[0], self.separator, in_part=self.in_part) if label else (None, ())
-
-    def _texts(self, splits: Sequence[Any], column: str) -> LazyInputs:
-        strings = columns.strings_in(splits, column)
-        if blank := sum(not string.strip() for string in strings):
-            warnings.warn(f"{blank:,} of {len(strings):,} texts of {self.path} are empty", stacklevel=4)
-        return Texts(strings)
 
 
 def parts_in(path: str, tables: Tables, label: Sequence[str]) -> dict[str, int]:
@@ -157,9 +147,9 @@ def part_in(path: str, tables: Tables, column: str | None) -> tuple[str, list[in
     if rest and column not in {None, "none"}:
         got = ", ".join(tables.splits)
         raise ValueError(f"expected one table, with a column of parts, in {path}, got {got}: leave out data.part")
-    return (
-        None if rest else part_column(column, list(table.features), lambda name: columns.values_of(table, name), path)
-    )
+    if rest:
+        return None
+    return part_column(column, list(table.features), lambda name: columns.values_of(table, name), path)
 
 
 def numbers_in(part_numbers: Mapping[str, int], splits: Sequence[Any], by_row: tuple[str, list[int]] | None) -> Tensor:
@@ -242,13 +232,11 @@ class ImageCells(Sequence[Item]):
         self.folder, self.contents, self.odd = tables.folder, tables.contents, tables.odd
         self.column = column
         self.splits = tuple(splits)
-        selected = [tables.splits[name].select_columns([column]) for name in splits]
-        encoded = datasets.Image(decode=False)
-        self.cells = [
-            table.cast_column(column, encoded) if isinstance(table.features[column], datasets.Image) else table
-            for table in selected
-        ]
-        self.starts = [0, *accumulate(map(len, selected))]
+        self.cells = [tables.splits[name].select_columns([column]) for name in splits]
+        for index, table in enumerate(self.cells):
+            if isinstance(table.features[column], datasets.Image):
+                self.cells[index] = table.cast_column(column, datasets.Image(decode=False))
+        self.starts = [0, *accumulate(map(len, self.cells))]
 
     def __len__(self) -> int:
         return self.starts[-1]

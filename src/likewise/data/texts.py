@@ -54,12 +54,8 @@ class Text(Source):
         The strings.
 
     Example:
-        >>> import tempfile
-        >>> with tempfile.NamedTemporaryFile("w", suffix=".csv") as file:
-        ...     print("text,labels\nGood day,greeting;polite\nHello,greeting", file=file, flush=True)
-        ...     samples = Text(file.name, separator=";").load()
-        >>> samples.names, samples.labels.tolist()
-        (('greeting', 'polite'), [[True, True], [True, False]])
+        >>> Text("greetings.csv", text="words", label="tone", separator=";").label
+        'tone'
     """
 
     path: str | Path
@@ -183,9 +179,7 @@ class Texts(LazyInputs):
 
 @final
 class TokenRows(LazyInputs):
-    """Rows of tokens: 0 is padding, 1 the mask, and from 2 on the numbers are the encoder's own.
-
-    Indexing pads to the longest of the rows that are asked for.
+    """Rows of tokens: 0 is padding, 1 the mask, from 2 on the encoder's own. Indexing pads to the longest row.
 
     Args:
         tokens: The tokens of all rows, one after another.

@@ -157,12 +157,8 @@ class Torchvision(ImageSource):
             raise ValueError(f"expected a data set of torchvision.datasets, got {got}")
         dataset_class = kinds[self.name]
         parameters = inspect.signature(dataset_class).parameters.values()
-        required = {
-            parameter.name
-            for parameter in parameters
-            if parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
-        }
-        if not required <= {"root", "split"}:
+        named = [parameter for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+        if {parameter.name for parameter in named if parameter.default is parameter.empty} - {"root", "split"}:
             raise ValueError(f"expected a data set for classification, got {self.name}")
         return dataset_class
 
@@ -197,20 +193,19 @@ class Torchvision(ImageSource):
         labels = getattr(part, "targets", getattr(part, "labels", None))
         if data is not None and data.dtype == torch.uint8 and labels is not None and np.ndim(labels) == 1:
             targets = torch.as_tensor(labels).long()
-            return _Part(
-                number, as_images(data.numpy(), self.size, self.resize), targets, names or _number_classes(targets)
-            )
-        images, wanted = list[Any](), list[Tensor]()
+            images = as_images(data.numpy(), self.size, self.resize)
+            return _Part(number, images, targets, names or _number_classes(targets))
+        stored, wanted = list[Any](), list[Tensor]()
         for item in (part[row] for row in range(len(part))):
             if not isinstance(item, tuple) or len(item) != 2 or not isinstance(item[1], int | Tensor | None):
                 raise ValueError(f"expected a data set for classification, got {self.name} with other targets")
             if item[1] is not None:
-                images.append(item[0] if isinstance(item[0], Path) else np.array(plain_image(item[0])))
+                stored.append(item[0] if isinstance(item[0], Path) else np.array(plain_image(item[0])))
                 wanted.append(torch.as_tensor(item[1]))
         targets = torch.stack(wanted) if wanted else torch.zeros(0, dtype=torch.int64)
         targets = targets.bool() if targets.ndim == 2 else targets.long()
-        files = all(isinstance(image, Path) for image in images)
-        return _Part(number, images if files else self._stacked(images), targets, names or _number_classes(targets))
+        files = all(isinstance(image, Path) for image in stored)
+        return _Part(number, stored if files else self._stacked(stored), targets, names or _number_classes(targets))
 
     def _stacked(self, images: Sequence[Any]) -> Tensor:
         if any(image.ndim == 3 for image in images):

@@ -7,6 +7,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import datasets
+import pyarrow as pa
+
 from likewise.data.columns import warn_of_same
 from likewise.files import folders
 from likewise.files.formats import CELL_SEPARATORS, Lines
@@ -20,9 +23,6 @@ def read(parts: Mapping[str, Sequence[Path]], encoding: str | None = None) -> tu
     Cells of CSV and TSV are strings, or whole numbers where every filled cell of a column is written as one. Those of
     JSON keep JSON's types; where a column has several, they are strings too.
     """
-    import datasets  # noqa: PLC0415 - only tables need it
-    import pyarrow as pa  # noqa: PLC0415 - comes with it
-
     mixed = set[str]()
     tables = {part: _part(part, files, mixed, encoding) for part, files in parts.items()}
     separated = [part for part, files in parts.items() if files[0].suffix.lower() in CELL_SEPARATORS]
@@ -36,8 +36,6 @@ def read(parts: Mapping[str, Sequence[Path]], encoding: str | None = None) -> tu
 
 
 def _part(part: str, files: Sequence[Path], mixed: set[str], encoding: str | None) -> Any:
-    import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
-
     pieces, count, separated = dict[str, list[Any]](), 0, files[0].suffix.lower() in CELL_SEPARATORS
     for file in files:
         lines = Lines(file, encoding)
@@ -63,8 +61,6 @@ def _part(part: str, files: Sequence[Path], mixed: set[str], encoding: str | Non
 
 
 def _array(cells: list[Any]) -> Any:
-    import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
-
     try:
         return pa.array(cells)
     except (ValueError, TypeError, OverflowError):
@@ -73,8 +69,6 @@ def _array(cells: list[Any]) -> Any:
 
 def _joined(pieces: Sequence[Any], where: str, name: str, mixed: set[str]) -> Any:
     """Join the pieces of a column: of several kinds as strings or, with lists or objects, as JSON."""
-    import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
-
     if not any(isinstance(piece, list) for piece in pieces):
         try:
             return pa.concat_tables([pa.table({"": piece}) for piece in pieces], promote_options="permissive").column(0)

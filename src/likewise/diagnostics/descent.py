@@ -37,10 +37,7 @@ def descent(losses: Sequence[float]) -> Descent | None:
     its keys rises, whether anything is learned or not; and σ is that of the steps after the first tenth.
 
     Args:
-        losses: The loss of each step, in order.
-
-    Returns:
-        None where there are fewer than 20 steps, which can't tell.
+        losses: The loss of each step, in order. Fewer than 20 can't tell: then None is returned.
 
     Example:
         >>> descent([5.5, 5.4] * 50).fell, descent([5.5 - 0.01 * step for step in range(100)]).fell

@@ -21,9 +21,7 @@ def alignment(features: Float[Array, "n d"], labels: Int[Array, "n"]) -> float:
 
         E_{i≠j, y_i=y_j} ‖z_i - z_j‖²  =  2 - 2·Σ_c (‖Σ_{i∈c} z_i‖² - n_c) / Σ_c n_c(n_c - 1),   ‖z_i‖ = 1
 
-    Args:
-        features: (N, D); L2-normalised here.
-        labels: Classes (N,). The positive pairs are those of one class, ordered, without self-pairs.
+    The positive pairs are those of one class, ordered, without self-pairs. Features are L2-normalised here.
 
     Returns:
         The alignment, from 0 to 4; less is better aligned. NaN when no class has two samples.
@@ -36,8 +34,6 @@ def alignment(features: Float[Array, "n d"], labels: Int[Array, "n"]) -> float:
         Hypersphere, 2020, equation 7 with alpha = 2; there the pairs are views of one sample.
 
     Example:
-        >>> round(alignment(torch.eye(2).repeat(2, 1), torch.tensor([0, 1, 0, 1])), 6)
-        0.0
         >>> round(alignment(torch.eye(2), torch.tensor([0, 0])), 6)
         2.0
     """
@@ -57,13 +53,8 @@ def class_distances(features: Float[Array, "n d"], labels: Int[Array, "n"], clas
 
         E_{y_i=a, y_j=b, i≠j} ‖z_i − z_j‖²,   ‖z_i‖ = 1
 
-    Args:
-        features: (N, D); L2-normalised here.
-        labels: Classes, (N,).
-        classes: Number of classes, C.
-
     Returns:
-        Distances (C, C) from 0 to 4, in float64; NaN where there are no such pairs.
+        Distances of C classes, (C, C), from 0 to 4, in float64; NaN where there are no such pairs.
 
     Memory:
         O(N·D + C·D + C²): class sums, no pairs.
@@ -92,9 +83,6 @@ def uniformity(features: Float[Array, "n d"]) -> float:
     """Uniformity of the samples on the sphere: the logarithm of their mean Gaussian potential.
 
         log E_{i≠j} exp(-2·‖z_i - z_j‖²),   ‖z_i‖ = 1
-
-    Args:
-        features: (N, D); L2-normalised here.
 
     Returns:
         The uniformity, at most 0, where every sample is the same point; less is more uniform. NaN for one sample.
@@ -126,13 +114,9 @@ def similarity_histogram(
 ) -> tuple[Float[Tensor, "edges"], Float[Tensor, "bins"], Float[Tensor, "bins"]]:
     """Count the cosine similarities of pairs within a class and of pairs from two classes.
 
-    Args:
-        features: (N, D); L2-normalised here.
-        labels: Classes, (N,).
-        bins: Bins between -1 and 1.
-
     Returns:
-        The edges (bins + 1,), and the share of each bin among positive pairs and among negative pairs, (bins,) each.
+        The edges of bins from -1 to 1, (bins + 1,), and the share of each bin among positive pairs and among negative
+        pairs, (bins,) each.
 
     Memory:
         O(N·D) and one tile of 2²⁰ similarities at a time.
@@ -158,12 +142,7 @@ def similarity_histogram(
 @final
 @dataclass(frozen=True)
 class Hubness:
-    """The number of times that each sample is among the k nearest neighbours of another.
-
-    Args:
-        occurrences: N_k, how often, (N,); k on average.
-        k: How many neighbours each sample has.
-    """
+    """How often each sample is among the `k` nearest neighbours of another: `occurrences`, N_k, (N,), k on average."""
 
     occurrences: Int[Tensor, " n"]
     k: int
@@ -182,12 +161,7 @@ class Hubness:
 
 
 def hubness(features: Float[Array, "n d"], k: int = 10, *, progress: Bar = silent) -> Hubness:
-    """Count how often each sample is among the k nearest neighbours of another, by cosine.
-
-    Args:
-        features: (N, D); L2-normalised here.
-        k: Neighbours of each sample; fewer where there are fewer others.
-        progress: Wraps the tiles.
+    """Count how often each sample is among the k nearest neighbours of another, or all where they are fewer, by cosine.
 
     Memory:
         O(N·D) and one tile of similarities.
@@ -213,12 +187,9 @@ def hubness(features: Float[Array, "n d"], k: int = 10, *, progress: Bar = silen
 
 
 def grouped(similarity: Float[Tensor, "l l"]) -> Int[Tensor, " l"]:
-    """Return an order of labels in which similar ones stand next to each other.
+    """Return an order of labels in which similar ones stand next to each other, by their similarities from 0 to 1.
 
     By average linkage of 1 − similarity, with the leaves in optimal order.
-
-    Args:
-        similarity: Symmetric, from 0 to 1, (L, L).
 
     Source:
         Z. Bar-Joseph, D. Gifford and T. Jaakkola, Fast optimal leaf ordering for hierarchical clustering, 2001.
@@ -245,10 +216,7 @@ def push_weights(
 ) -> Float[Tensor, " p"]:
     """Return the weights 1 − sim(y_i, y_u) with which NWS lets samples push each other, before the factor β.
 
-    Args:
-        sets: Label sets of samples, (N, L).
-        similarity: S, (L, L).
-        aggregation: How sim aggregates S over the pairs of two samples' labels.
+    `sets` are label sets of samples, (N, L), and sim aggregates the `similarity`, (L, L), of two samples' labels.
 
     Returns:
         One weight for each ordered pair of samples that share no label, the first of which has some, as anchors have;

@@ -109,8 +109,6 @@ def anchor_gradients(
     Example:
         >>> embeddings = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])  # anchor, hard positive, easy negative
         >>> gradients = anchor_gradients(embeddings, torch.tensor([0, 0, 1]), temperature=1.0, anchors=[0])
-        >>> [round(value, 3) for value in gradients.coefficients[0].tolist()]
-        [0.0, -0.269, 0.269]
         >>> [round(value, 3) for value in gradients.strengths[0].tolist()]
         [0.0, 0.269, 0.0]
     """
@@ -157,19 +155,15 @@ def _rows_and_keys(embeddings: Array, labels: Array | None) -> tuple[Tensor, Ten
     views = embeddings.shape[1] if embeddings.ndim == 3 else 1
     rows = torch.cat(embeddings.unbind(dim=1)) if embeddings.ndim == 3 else embeddings
     if labels is None and views == 1:
-        raise ValueError(
-            f"expected labels or several views, (B, V, D), got only embeddings of shape {tuple(embeddings.shape)}: "
-            "without labels the positives are the other views of a sample"
-        )
+        got = f"only embeddings of shape {tuple(embeddings.shape)}: without labels, its other views are positives"
+        raise ValueError(f"expected labels or several views, (B, V, D), got {got}")
     if labels is None:
         return normalized(rows.double()), torch.arange(len(embeddings)).repeat(views)
     labels = on_cpu("labels", labels)
     check_labels("labels", labels, "samples", len(embeddings))
     if labels.shape[1:] == (1,):
-        raise ValueError(
-            "expected labels to be classes, (B,), or label sets over several labels, (B, L), "
-            f"got shape {tuple(labels.shape)}: pass a column of classes as labels[:, 0]"
-        )
+        expected, got = "classes, (B,), or label sets over several labels, (B, L)", f"shape {tuple(labels.shape)}"
+        raise ValueError(f"expected labels to be {expected}, got {got}: pass a column of classes as labels[:, 0]")
     return normalized(rows.double()), torch.cat([labels] * views)
 
 
@@ -179,10 +173,8 @@ def _anchor_rows(anchors: Tensor | Sequence[int] | None, count: int) -> Tensor:
     rows = torch.as_tensor(anchors).detach().cpu()
     whole = rows.ndim == 1 and (not rows.numel() or not (rows.is_floating_point() or rows.dtype == torch.bool))
     if not whole or (rows.numel() and not 0 <= int(rows.min()) <= int(rows.max()) < count):
-        raise ValueError(
-            f"expected anchors to be rows, integers (A,) from 0 to {count - 1}, got {rows.dtype} of shape "
-            f"{tuple(rows.shape)}: turn a mask into rows with mask.nonzero().flatten()"
-        )
+        expected, got = f"rows, integers (A,) from 0 to {count - 1}", f"{rows.dtype} of shape {tuple(rows.shape)}"
+        raise ValueError(f"expected anchors to be {expected}, got {got}: of a mask give mask.nonzero().flatten()")
     return rows.long()
 
 
@@ -232,21 +224,12 @@ def strength_by_negatives(
     order of its own, drawn once. With "out" a positive pulls with 1/|P(i)| - P_ip, and more negatives lower P_ip: a
     close positive stops repelling; a far one approaches the limit sqrt(1 - cosine²)/(|P(i)|·τ) soonest.
 
-    Args:
-        embeddings: See `anchor_gradients`.
-        labels: See `anchor_gradients`.
-        counts: Numbers of negatives, K, from 1 to as many as every active anchor has. None: 2, 4, 8, ..., and all.
-        fraction: The fraction of all anchors' pairs that counts as the hardest, and as the easiest; at least one pair.
-        temperature: τ > 0.
-        form: "out" or "in".
-        anchors: Rows of the anchors, (A,). None: all rows.
-        seed: Seed of the random order of negatives.
+    Arguments that `anchor_gradients` has too, and the memory, are as there. `counts` are numbers of negatives, from 1
+    to as many as every active anchor has; None: 2, 4, 8, ..., and all. `fraction` of all anchors' pairs, at least one
+    pair, count as the hardest, and as the easiest. `seed` is that of the random order.
 
     Returns:
         Strengths as those of `AnchorGradients`, with a sign: float64, (K,) each.
-
-    Memory:
-        As `anchor_gradients`.
 
     Source:
         Khosla et al., "Supervised Contrastive Learning", 2020, section 3.2 and the supplement.
@@ -260,16 +243,13 @@ def strength_by_negatives(
     """
     _check_fraction(fraction)
     gradients = anchor_gradients(embeddings, labels, temperature=temperature, form=form, anchors=anchors)
-    fewest_negatives = (
-        int(gradients.negatives.sum(dim=1)[gradients.active].min()) if bool(gradients.active.any()) else 0
-    )
+    every = gradients.negatives.sum(dim=1)[gradients.active]
+    fewest_negatives = int(every.min()) if len(every) else 0
     doubled = (2**power for power in range(1, max(fewest_negatives, 1).bit_length()))
     negative_counts = tuple(sorted({*doubled, fewest_negatives} - {0})) if counts is None else tuple(counts)
     if not all(1 <= count <= fewest_negatives for count in negative_counts):
-        raise ValueError(
-            f"expected counts of negatives from 1 to {fewest_negatives}, as all anchors have, "
-            f"got {negative_counts}: ask for fewer"
-        )
+        expected = f"counts of negatives from 1 to {fewest_negatives}, as all anchors have"
+        raise ValueError(f"expected {expected}, got {negative_counts}: ask for fewer")
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.rand(gradients.negatives.shape, generator=generator).where(gradients.negatives, torch.inf)
     ranks = drawn.argsort(dim=1).argsort(dim=1)
@@ -281,17 +261,11 @@ def strength_by_negatives(
         negatives = gradients.negatives & (ranks < count)
         probabilities = _softmax(gradients.similarities / tau, gradients.positives | negatives)
         strengths = (probabilities - gradients.targets) / tau * lengths
-        sums.append(
-            [
-                float(sign * strengths[among][_hardest(hardness[among], fraction)].sum()) / active
-                for among, sign, hardness in (
-                    (gradients.positives, -1, -gradients.similarities),
-                    (gradients.positives, -1, gradients.similarities),
-                    (negatives, 1, gradients.similarities),
-                    (negatives, 1, -gradients.similarities),
-                )
-            ]
-        )
+        ends: list[float] = []  # hard and easy positives, which pull, then hard and easy negatives
+        for among, sign in ((gradients.positives, -1), (negatives, 1)):
+            signed, hardness = sign * strengths[among], sign * gradients.similarities[among]
+            ends += [float(signed[_hardest(order, fraction)].sum()) / active for order in (hardness, -hardness)]
+        sums.append(ends)
     return StrengthByNegatives(negative_counts, *torch.tensor(sums, dtype=torch.float64).reshape(-1, 4).unbind(dim=1))
 
 
@@ -300,16 +274,11 @@ def strength_by_similarity(
 ) -> tuple[Float[Tensor, "edges"], Float[Tensor, "bins"], Float[Tensor, "bins"]]:
     """Average the strength of positives and of negatives whose cosine with their anchor is about the same.
 
-    Args:
-        gradients: What `anchor_gradients` returned.
-        bins: Bins between -1 and 1.
-
     Returns:
-        The edges (bins + 1,), and the mean strength of the positives and of the negatives in each bin, (bins,) each;
-        NaN in an empty bin.
+        The edges of bins from -1 to 1, (bins + 1,), and the mean strength of the positives and of the negatives in each
+        bin, (bins,) each; NaN in an empty bin.
 
     Example:
-        >>> from likewise.diagnostics import anchor_gradients
         >>> embeddings = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
         >>> gradients = anchor_gradients(embeddings, torch.tensor([0, 0, 1]), temperature=1.0, anchors=[0])
         >>> [means.tolist() for means in strength_by_similarity(gradients, bins=2)[1:]]
@@ -326,19 +295,12 @@ def strength_by_similarity(
 def hardest_shares(gradients: AnchorGradients, fraction: float = 0.1) -> HardestShares:
     """Measure how much of all pull and push the hardest pairs supply; with equal strengths it would be `fraction`.
 
-    The pairs of all anchors are taken together. Hard positives are the least similar ones, hard negatives the most
-    similar. The pull is the sum of the strengths of the positives that attract: with "out", a positive that is much
-    closer than the others can have P > X, and then it repels.
-
-    Args:
-        gradients: What `anchor_gradients` returned.
-        fraction: The fraction of the pairs that counts as the hardest, above 0 and at most 1; at least one pair does.
-
-    Returns:
-        The shares of pull and push; NaN where there is none.
+    This fraction of the pairs, above 0 and at most 1, but at least one pair, counts as the hardest. The pairs of all
+    anchors are taken together. Hard positives are the least similar ones, hard negatives the most similar. The pull is
+    the sum of the strengths of the positives that attract: with "out", a positive that is much closer than the others
+    can have P > X, and then it repels.
 
     Example:
-        >>> from likewise.diagnostics import anchor_gradients
         >>> embeddings = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0], [0.6, -0.8], [-1.0, 0.0]])
         >>> gradients = anchor_gradients(embeddings, torch.tensor([0, 0, 0, 1, 1]), temperature=0.1, anchors=[0])
         >>> [round(share, 3) for share in hardest_shares(gradients, fraction=0.5)]

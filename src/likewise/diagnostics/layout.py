@@ -107,7 +107,7 @@ def _of_neighbours(units: Tensor, method: Method, seed: int, start: Tensor | Non
 
 
 def _umap() -> Any:
-    """Return the class UMAP; importing it takes seconds, and warns of libraries that it does without."""
+    """Return the class UMAP, whose import warns of libraries that it does without."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -56,8 +56,7 @@ def save_snapshots(path: Path, snapshots: Mapping[str, Snapshot]) -> None:
     for name, snapshot in snapshots.items():
         for field, value in vars(snapshot).items():
             if value is not None:
-                array = value.numpy() if isinstance(value, Tensor) else np.array(value)
-                arrays[f"{name}{SEPARATOR}{field}"] = array
+                arrays[f"{name}{SEPARATOR}{field}"] = np.asarray(value)
     with path.open("wb") as file:  # to a path NumPy would add .npz
         np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
 
@@ -77,7 +76,5 @@ def load_snapshots(path: Path) -> dict[str, Snapshot]:
                 fields.setdefault(name, {})[field] = converter(file[key])
         return {name: Snapshot(**values) for name, values in fields.items()}
     except (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error, TypeError) as error:
-        raise ValueError(
-            f"expected the snapshots of a training in {path}, got a file that can't be read ({error}): delete it, or "
-            "train again"
-        ) from error
+        got, remedy = f"a file that can't be read ({error})", "delete it, or train again"
+        raise ValueError(f"expected the snapshots of a training in {path}, got {got}: {remedy}") from error

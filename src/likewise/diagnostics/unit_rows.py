@@ -35,10 +35,8 @@ def with_labels(
     """Return features and labels as tensors on the CPU; raise unless each row has a label."""
     rows, numbers = as_rows(features), on_cpu("labels", labels)
     if numbers.shape[:1] != rows.shape[:1]:
-        raise ValueError(
-            f"expected features (N, D) and labels (N,), got {tuple(rows.shape)} and {tuple(numbers.shape)}: give one "
-            "label a row"
-        )
+        got = f"{tuple(rows.shape)} and {tuple(numbers.shape)}"
+        raise ValueError(f"expected features (N, D) and labels (N,), got {got}: give one label a row")
     return rows, numbers
 
 
@@ -47,10 +45,8 @@ def on_cpu(name: str, values: Any) -> Tensor:
     try:
         return torch.as_tensor(values).detach().cpu()
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(
-            f"expected {name} as a tensor or an array of numbers, got {type(values).__name__}: number classes by "
-            "numpy.unique(…, return_inverse=True)"
-        ) from error
+        expected, remedy = "a tensor or an array of numbers", "number classes by numpy.unique(…, return_inverse=True)"
+        raise ValueError(f"expected {name} as {expected}, got {type(values).__name__}: {remedy}") from error
 
 
 def similarity_tiles(units: Float[Tensor, "n d"]) -> Iterator[tuple[int, Float[Tensor, "m n"]]]:
@@ -61,12 +57,9 @@ def similarity_tiles(units: Float[Tensor, "n d"]) -> Iterator[tuple[int, Float[T
 
 
 def singular_values(features: Float[Array, "n d"]) -> Float[Tensor, " k"]:
-    """Standard deviations of the features along their principal directions, largest first.
+    """Standard deviations of the features, L2-normalised here, along their principal directions, largest first.
 
         σ_k / √N,   U diag(σ) Vᵀ = Z − 1 z̄ᵀ,   ‖z_i‖ = 1
-
-    Args:
-        features: (N, D); L2-normalised and centred here.
 
     Returns:
         min(N, D) values, from 0 to 1, in float64: their squares sum to the variance 1 − ‖z̄‖². What is below 1e-5 is
@@ -93,9 +86,6 @@ def effective_rank(features: Float[Array, "n d"]) -> float:
     """The number of directions that the features use: the exponential of the entropy of their singular values.
 
         exp(−Σ_k p_k log p_k),   p_k = σ_k / Σ_l σ_l
-
-    Args:
-        features: (N, D); L2-normalised and centred here.
 
     Returns:
         From 1, a line, to min(N − 1, D), every direction alike; 0 where all features have the same direction. Classes
@@ -125,12 +115,9 @@ def rank_of(values: Float[Tensor, " k"]) -> float:
 
 
 def spread(features: Float[Array, "n d"]) -> float:
-    """Mean squared distance of the features from their mean on the unit sphere: 1 − ‖z̄‖², 0 for a single point.
+    """Mean squared distance of the features, (N, D), from their mean on the unit sphere: 1 − ‖z̄‖², 0 for one point.
 
     1 minus it is the mean cosine of two samples, where a sample is also paired with itself.
-
-    Args:
-        features: (N, D); L2-normalised here.
 
     Example:
         >>> spread(torch.eye(4)), spread(torch.ones(4, 2))
@@ -141,10 +128,7 @@ def spread(features: Float[Array, "n d"]) -> float:
 
 
 def collapsed(features: Float[Array, "n d"]) -> bool:
-    """Tell whether all features have the same direction, up to rounding: then the encoder tells no samples apart.
-
-    Args:
-        features: (N, D); L2-normalised here.
+    """Tell whether all features, (N, D), have the same direction, up to rounding: no samples are told apart.
 
     Example:
         >>> collapsed(torch.ones(5, 3)), collapsed(torch.eye(3))

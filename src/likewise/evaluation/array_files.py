@@ -37,12 +37,6 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     - .npy: its array as `features`. A folder of them: each by the file's name, without `.npy`.
     - .parquet, or a folder of such files: `features`, from a column of lists that is called so, or embeddings or
       vectors, and `ids`, `labels` and `parts` from the columns id, label and part, as `likewise embed` writes them.
-
-    Raises:
-        ValueError: There is no such file, or it can't be read.
-
-    Memory:
-        What isn't mapped. Of tables: all, once.
     """
     if not path.exists():
         raise ValueError(f"expected an .npz file, got {path}, which does not exist: check the path")
@@ -96,8 +90,8 @@ def _of_tables(files: list[Path]) -> dict[str, NDArray[Any]]:
         widths = {width_of_table(file) for file in files}
         if len(widths) > 1 or None in widths:
             columns = ", ".join(parquet.read_schema(files[0]).names)
-            got = f"got {len(widths)} kinds, and columns {columns} in {files[0].name}: likewise embed writes such files"
-            raise ValueError(f"expected a column 'features' of lists of one length in {files[0].parent}, {got}")
+            got = f"columns {columns} in {files[0].name}: likewise embed writes such files"
+            raise ValueError(f"expected a column 'features' of lists of one length in {files[0].parent}, got {got}")
         count = sum(parquet.read_metadata(file).num_rows for file in files)
         features, done = np.empty((count, next(iter(widths)) or 0), np.float32), 0
         for some in (some for file in files for some in feature_batches(file, TABLE_BATCH)):
@@ -128,11 +122,11 @@ def _read_feature_column(path: Path) -> str | None:
     from pyarrow import parquet  # noqa: PLC0415 - likewise
 
     schema: Any = parquet.read_schema(path)
-    kinds = {name: getattr(schema.field(name).type, "value_type", None) for name in NAMES if name in schema.names}
-    numbers = (
-        name for name, dtype in kinds.items() if dtype and (pa.types.is_floating(dtype) or pa.types.is_integer(dtype))
-    )
-    return next(numbers, None)
+    for name in (name for name in NAMES if name in schema.names):
+        dtype = getattr(schema.field(name).type, "value_type", None)
+        if dtype and (pa.types.is_floating(dtype) or pa.types.is_integer(dtype)):
+            return name
+    return None
 
 
 def feature_batches(path: Path, size: int) -> Iterator[NDArray[np.float32]]:
@@ -176,10 +170,9 @@ def _explain_errors(path: Path) -> Generator[None]:
     except READ_ERRORS as error:
         if str(error).startswith("expected "):
             raise
-        remedy, file_type = "use numpy.savez", "an .npz file of plain arrays"
-        if path.suffix.lower() == ".parquet":
-            remedy, file_type = "write it again with likewise embed", "a Parquet file of features"
-        raise ValueError(f"expected {file_type}, got {path}, which can't be read: {remedy}") from error
+        table = path.suffix.lower() == ".parquet"
+        remedy = "write it again with likewise embed" if table else "use numpy.savez, of plain arrays"
+        raise ValueError(f"expected a file of arrays, got {path}, which can't be read: {remedy}") from error
 
 
 def link_array(array: "np.memmap[Any, Any]", folder: Path) -> dict[str, NDArray[Any]]:

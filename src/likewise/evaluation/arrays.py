@@ -38,15 +38,7 @@ def vectors_of(values: Any, name: str) -> NDArray[np.float32]:
 
 
 def gather_samples(arrays: Mapping[str, Given], names: Sequence[str] | None = None) -> Samples:
-    """Check the arrays of parts, and put them together, with classes numbered over all of them.
-
-    Args:
-        arrays: Vectors and labels of "train", "validation" and "test", or some of these.
-        names: The names of classes 0 to C - 1, or of L labels.
-
-    Raises:
-        ValueError: An array isn't of its kind or is empty, or two of them disagree.
-    """
+    """Check the arrays of parts, and put them together, with classes numbered, or named, over all of them."""
     vectors = {part: vectors_of(x, name) for part, (name, x, _, _) in arrays.items()}
     labels = {part: _labels(y, name) for part, (_, _, name, y) in arrays.items()}
     first = next(iter(arrays))

@@ -36,18 +36,16 @@ class Calibration(Evaluation):
         Brier score                = 1/n Σ_i Σ_c (p_ic - [c = y_i])²
 
     acc and conf of a bin are the share of right predictions and the mean of conf_i. The probe is that of `LinearProbe`.
+    The accuracy and the mean confidence of each bin that isn't empty are scores of groups, for a reliability diagram.
 
     The negative log-likelihood and the Brier score, from 0 to 2, have Student's intervals and outcomes by sample. The
     calibration error is biased upwards, and its bootstrap samples are biased once more. So its interval is the basic
     bootstrap's, [2v - q_97.5, 2v - q_2.5] for the value v and quantiles q of 1,000 resamples, widened to hold v. Its
     lower end is 0 if at least 2.5 % of 1,000 random outcomes with the stated probabilities have an error of v or more.
 
-    The accuracy and the mean confidence of each bin that isn't empty are scores of groups, for a reliability diagram.
-
     Args:
         bins: M, at most 100.
-        temperature_scaling: Whether to divide the logits by a temperature chosen on the validation part, for a probe
-            that has not learned from it; see `temperature_of`.
+        temperature_scaling: Whether to divide the logits by a temperature chosen on the validation part.
         penalty: The probe's penalty. None: chosen on validation.
         seed: Seed of the bootstrap.
 

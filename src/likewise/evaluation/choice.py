@@ -38,10 +38,7 @@ def applicable(parts: FeatureParts, asked: Sequence[Evaluation] | None = None) -
         ['kNN', 'linear probe', 'retrieval']
     """
     if asked is None:
-        defaults = (
-            evaluation_class.default_for(evaluation_class.select(parts))[0] for evaluation_class in DEFAULT_EVALUATIONS
-        )
-        return [evaluation for evaluation in defaults if evaluation is not None]
+        return [evaluation for evaluation, _ in _defaults(parts) if evaluation is not None]
     names = [evaluation.name for evaluation in asked]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice:
@@ -50,19 +47,18 @@ def applicable(parts: FeatureParts, asked: Sequence[Evaluation] | None = None) -
         reason = evaluation.why_not_applicable(evaluation.select(parts))
         if reason:
             name = type(evaluation).__name__
-            alternatives = ", ".join(
-                type(other).__name__ for other in applicable(parts) if type(other) is not type(evaluation)
-            )
-            raise ValueError(f"{name} does not apply: {reason}; those that apply: {alternatives or 'none'}")
+            apply = [type(other).__name__ for other in applicable(parts) if type(other) is not type(evaluation)]
+            raise ValueError(f"{name} does not apply: {reason}; those that apply: {', '.join(apply) or 'none'}")
     return list(asked)
+
+
+def _defaults(parts: FeatureParts) -> list[tuple[Evaluation | None, str]]:
+    return [usual.default_for(usual.select(parts)) for usual in DEFAULT_EVALUATIONS]
 
 
 def left_out(parts: FeatureParts) -> str:
     """Say what the usual evaluations leave out for want of samples, and why."""
-    reasons = (
-        evaluation_class.default_for(evaluation_class.select(parts))[1] for evaluation_class in DEFAULT_EVALUATIONS
-    )
-    return "; ".join(filter(None, reasons))
+    return "; ".join(filter(None, (reason for _, reason in _defaults(parts))))
 
 
 def while_training(
@@ -71,8 +67,7 @@ def while_training(
     """Return candidate validation metrics while an encoder is trained, in order of preference, and a note.
 
     Where episodes are evaluated after the training, or trained on, 600 of them come first, of the first of several
-    sizes, made smaller where validation has too few classes or samples. The note says what was made smaller, or why
-    there are none.
+    sizes, made smaller where validation has too few classes or samples; the note says so, or why there are none.
     """
     candidates: list[Evaluation] = [CrossModalRetrieval(), OwnClassifier(), KNN(20, "similarity"), Retrieval()]
     validation = parts.validation.as_evaluated()
@@ -87,8 +82,8 @@ def while_training(
     counts, names, first = validation.counts, validation.names, wanted.shapes[0]
     shape = fitting(counts, first)
     if shape is None:
-        why = "they need 2 classes, and more samples of each than shots"
-        return candidates, f"validation during training is not by episodes: {why}"
+        note = "validation during training is not by episodes: they need 2 classes, and more samples of each than shots"
+        return candidates, note
     note = fitting_words(counts, names, first, shape)
     episodes = copy(wanted)
     episodes.shapes = (shape._replace(episodes=VALIDATED_EPISODES),)

@@ -19,8 +19,8 @@ STARTS = 10  # of k-means
 class Clustering(Evaluation):
     """Cluster the test samples by k-means, without their labels, and compare the clusters with the classes.
 
-    Features are L2-normalised, and there are as many clusters as classes. With I the mutual information of clusters
-    and classes, H their entropies, and E the mean of I over all ways of exchanging the samples,
+    Features are L2-normalised. With I the mutual information of clusters and classes, H their entropies, and E the mean
+    of I over all ways of exchanging the samples,
 
         NMI = I / M,   AMI = (I - E) / (M - E),   M = (H_classes + H_clusters) / 2
 
@@ -38,8 +38,7 @@ class Clustering(Evaluation):
         O(N·D), and what scikit-learn takes.
 
     Source:
-        scikit-learn's KMeans, and its adjusted_mutual_info_score: N. X. Vinh, J. Epps, J. Bailey, Information Theoretic
-        Measures for Clusterings Comparison, 2010. Intervals: the delta method.
+        N. X. Vinh, J. Epps, J. Bailey, Information Theoretic Measures for Clusterings Comparison, 2010; scikit-learn.
 
     Example:
         >>> from likewise.evaluation import Features

@@ -1,6 +1,7 @@
 """Cross-modal retrieval: is what belongs to a query found among all of the other side of pairs?"""
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any, ClassVar, final
 
@@ -13,7 +14,7 @@ from likewise.data import Samples, never_apart
 from likewise.evaluation.arrays import array_of, vectors_of
 from likewise.evaluation.evaluation import Evaluation, ScoreCollector, as_int_list
 from likewise.evaluation.features import Bar, FeatureParts, Features, silent
-from likewise.evaluation.intervals import median, of_share, over_classes, share
+from likewise.evaluation.intervals import mean_share, median, share
 from likewise.evaluation.nearest import rank_gallery
 from likewise.evaluation.own_rows import own_rows
 from likewise.runs.score_format import format_count
@@ -30,28 +31,24 @@ class CrossModalRetrieval(Evaluation):
     """Rank one side of the test pairs for each of the other, by cosine similarity: images for captions and back.
 
     The queries are the different inputs of one side, the gallery those of the other, and all that is paired with a
-    query is a right answer: five captions of an image, each once, however many pairs they are in. With r the rank of
-    a query's first right answer, hit_j whether the j-th nearest is right, and R right answers,
+    query is a right answer, once, however many pairs it is in. With r the rank of a query's first right answer, hit_j
+    whether the j-th nearest is right, and R right answers,
 
         recall@k = 1 if r ≤ k,   MRR = 1/r,   nDCG@10 = Σ_{j≤10} hit_j / log2(j + 1), divided by its highest value
 
-    and their means over queries, and the median of r, in both directions. recall@k is the share of queries for which
-    any right answer is among the first k, as papers on images and captions have it; `Retrieval` calls it the hit rate.
-    A k that is not below the size of the gallery is left out. Runs and epochs are chosen by recall@1 from the first
-    side to the second: put the side that queries will come from first.
+    and their means over queries, and the median of r, in both directions. recall@k is that of papers on images and
+    captions; `Retrieval` calls it the hit rate. A k that is not below the size of the gallery is left out. Runs and
+    epochs are chosen by recall@1 from the first side to the second: put the side that queries will come from first.
 
-    Equal similarities come in a random order that is the same every time, so that ties favour neither right nor wrong
-    answers. Nothing is learned; the candidate is recall@1 of the validation part. Intervals are
-    over queries: Wilson's for recall, Student's for means, and for the median that between two ranks. Queries that
-    share a right answer, directly or through others, as the captions of one image do, are found or missed together:
-    they are a group, and intervals are over groups. The size of the gallery is part of the protocol: in a larger one,
-    less is found.
+    Nothing is learned, and ties come in a random order that is the same every time. Intervals are over queries:
+    Wilson's for recall, Student's for means, and for the median that between two ranks. Queries that share a right
+    answer, directly or through others, as the captions of one image do, are found or missed together: they are a group,
+    and intervals are over groups. The size of the gallery is part of the protocol: in a larger one, less is found.
 
     Args:
         at: k, of recall; or several. 1 is always there. None: 1, 5 and 10.
         gallery_includes_queries: Whether each query is a row of the other side, too, as where texts of one set are
-            paired: its own row, which would come first, is then left out, and no right answer. Otherwise a note counts
-            equal rows, and of many a warning.
+            paired: its own row is then left out. Otherwise a note counts equal rows, and of many a warning.
 
     Raises:
         ValueError: k has no meaning.
@@ -124,24 +121,18 @@ class CrossModalRetrieval(Evaluation):
             got = f"{sides[0].shape[1]} and {sides[1].shape[1]}"
             raise ValueError(f"expected first and second of one width, got {got}: encode both into one space")
         if pairs is None and sizes[0] != sizes[1]:
-            raise ValueError(
-                f"expected as many in second as in first, {sizes[0]}, got {sizes[1]}: give pairs of places"
-            )
+            raise ValueError(f"expected as many in second as in first, {sizes[0]}, got {sizes[1]}: give pairs")
         indices = array_of(np.arange(sizes[0])[:, None].repeat(2, 1) if pairs is None else pairs, "pairs")
         if indices.ndim != 2 or indices.shape[1] != 2 or indices.dtype.kind not in "ui" or not len(indices):
-            raise ValueError(
-                f"expected pairs as whole numbers (P, 2), got {indices.shape} of {indices.dtype}: give places"
-            )
+            raise ValueError(f"expected pairs as whole numbers (P, 2), got {indices.shape} of {indices.dtype}")
         if (indices < 0).any() or (indices >= sizes).any():
-            raise ValueError(
-                f"expected pairs of places below {sizes[0]} and {sizes[1]}, got {indices.min()} to {indices.max()}"
-            )
+            got = f"{indices.min()} to {indices.max()}"
+            raise ValueError(f"expected pairs of places below {sizes[0]} and {sizes[1]}, got {got}")
         if min(sizes) < 2:
             raise ValueError(f"expected at least 2 vectors in first and in second, got {sizes[0]} and {sizes[1]}")
         queries, gallery = (Features(torch.from_numpy(side), None) for side in sides)
-        ranking = (
-            CrossModalRetrieval(list(self.at), gallery_includes_queries=True) if gallery_includes_queries else self
-        )
+        ranking = copy(self)
+        ranking.gallery_includes_queries = gallery_includes_queries or self.gallery_includes_queries
         places = torch.from_numpy(indices.astype(np.int64))
         return ranking._rank_both(queries, gallery, places, progress)  # noqa: SLF001 - its own
 
@@ -185,9 +176,7 @@ class CrossModalRetrieval(Evaluation):
             first = k == 1 and direction == DIRECTIONS[0]
             add(Metric(f"recall@{k}", selects=first), share(ranks[known] <= k, groups), ranks <= k)
         for metric, values in ((Metric("MRR", shown=False), ranks.double().reciprocal()), (NDCG, gained)):
-            known_values = values[known]
-            mean = float(known_values.mean())
-            add(metric, (mean, *of_share(over_classes(known_values, groups), mean, several), len(known_values)), values)
+            add(metric, mean_share(values[known], groups), values)
         add(Metric("median rank", "rank", "lower"), median(ranks[known], 1, size, groups))
         return collector.result()
 

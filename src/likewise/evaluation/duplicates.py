@@ -10,28 +10,12 @@ from torch import Tensor
 from likewise.evaluation.retrieval import jaccard
 
 MIN_WAITING_PAIRS = 2**20  # pairs collected before groups are merged, at least
-MAJORITY = 0.5
 _NONE = torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
 
 
 @final
 class Groups:
-    """Groups of samples: two are in one group if a chain of close pairs connects them.
-
-    Args:
-        count: How many samples there are.
-
-    Memory:
-        O(count), however many pairs there are.
-
-    Example:
-        >>> groups = Groups(4)
-        >>> groups.link(torch.tensor([0, 1]), torch.tensor([1, 3]), torch.tensor([0.98, 0.99]))
-        >>> [rows.tolist() for rows in groups.members()]
-        [[0, 1, 3]]
-        >>> groups.closest
-        tensor([0.9800, 0.9900,   -inf, 0.9900])
-    """
+    """Groups of samples: two are in one group if a chain of close pairs connects them, of which few are in memory."""
 
     def __init__(self, count: int) -> None:
         self.closest = torch.full((count,), -torch.inf)
@@ -76,5 +60,5 @@ def neighbours_labels(
     """
     mine, near = labels[rows].unsqueeze(1), labels[indices]
     if labels.ndim == 2:
-        return jaccard(mine, near).mean(dim=1).float(), near.float().mean(dim=1) > MAJORITY
+        return jaccard(mine, near).mean(dim=1).float(), 2 * near.sum(dim=1) > near.shape[1]
     return (near == mine).float().mean(dim=1), near.mode(dim=1).values

@@ -22,8 +22,7 @@ class Piece(NamedTuple):
 
     rows: Int[Tensor, " n"]
     features: Float[Tensor, "n d"]
-    lost: dict[int, str]
-    """The files among them that can't be read, which have no features, by their numbers in the source."""
+    lost: dict[int, str]  # files among them that can't be read, which have no features, by their numbers in the source
 
 
 def pieces(
@@ -116,9 +115,8 @@ def features_of(
     counterparts, beside = samples.counterparts, None
     vectors = encoded(encoder, samples.inputs)
     if counterparts is not None and second is not None:
-        beside = Features.of(
-            replace(counterparts.unlabelled(), rows=samples.rows), encoded(second, counterparts.inputs), part
-        )
+        other_side = replace(counterparts.unlabelled(), rows=samples.rows)
+        beside = Features.of(other_side, encoded(second, counterparts.inputs), part)
     features = Features.of(samples, vectors, part, counterparts=beside)
     could &= samples.could_be_read
     return features if bool(could.all()) else features[could.nonzero().flatten()]

@@ -100,9 +100,6 @@ class ScoreCollector:
         >>> collector = ScoreCollector("kNN", Features(torch.eye(2), torch.tensor([0, 1])))
         >>> collector.add(Metric("accuracy"), 0.5, 0.0, 1.0, 2).part
         'test'
-        >>> collector.add_outcomes("accuracy", torch.tensor([True, False]))
-        >>> collector.result().outcomes[0].values
-        tensor([1., 0.])
     """
 
     def __init__(self, evaluation: str, part: Features, settings: Mapping[str, Any] | None = None) -> None:
@@ -132,10 +129,8 @@ class ScoreCollector:
         self, metric: str, values: Tensor, among: Tensor | slice = slice(None), groups: Tensor | None = None
     ) -> None:
         """Add what each sample contributed, (M,), or some of them, by their indices or a mask, and their groups."""
-        rows, sample_values = self._part.numbers[among], values[among].float()
-        self.outcomes.append(
-            Outcomes(self._evaluation, metric, rows, sample_values, self._part.kind, self._part.part, groups)
-        )
+        rows, where = self._part.numbers[among], (self._part.kind, self._part.part)
+        self.outcomes.append(Outcomes(self._evaluation, metric, rows, values[among].float(), *where, groups))
 
     def result(self, candidates: tuple[Score, ...] = ()) -> Result:
         """Return all that was added."""
@@ -168,16 +163,11 @@ def needs_seen_labels(parts: FeatureParts) -> str | None:
     label_kind = test.label_kind
     if label_kind is None:
         return "it needs classes or label sets, and there are no labels"
-    named = "classes" if label_kind == "classes" else "labels"
-    wrong = {
-        "it needs a training part to learn from, and there is none": len(train) == 0,
-        "it needs a test part, and there is none": len(test) == 0,
-        f"it needs test {named} that were trained on, and these are others": not parts.closed,
-    }
-    return next((reason for reason, holds in wrong.items() if holds), None) or _needs_variety(train, test)
-
-
-def _needs_variety(train: Features, test: Features) -> str | None:
+    if len(train) == 0 or len(test) == 0:
+        return f"it needs a {'test part' if len(train) else 'training part to learn from'}, and there is none"
+    if not parts.closed:
+        named = "classes" if label_kind == "classes" else "labels"
+        return f"it needs test {named} that were trained on, and these are others"
     if train.label_kind == "classes":
         return "it needs at least 2 training classes, and there is 1" if len(train.classes.unique()) < 2 else None
     if not bool(((train.counts > 0) & (train.counts < len(train))).any()):

@@ -32,12 +32,11 @@ EXPECTED_ARRAYS = (
 def save_features(path: Path, parts: FeatureParts, source: NDArray[Any] | None = None) -> None:
     """Write the features of three parts as an .npz file.
 
-    For each part: `train_features` (N, D), `train_rows` (N,), `train_ids` (N,) where these are not numbers, where there
-    are labels `train_labels` and `train_names`, where the encoder was trained on coarser classes `train_superclasses`
-    (C,), the one that each class lies in, and `train_superclass_names`, and where there is a classifier `train_logits`
-    (N, C), or `train_predictions` if these are not logits, and where the part is a subset, `train_whole` (C,), how many
-    samples each class or label has in the whole. Of pairs also `train_items` (N,), equal for equal inputs, and
-    the other side as `train_counterpart_features`, `train_counterpart_items` and `train_counterpart_ids`.
+    For each part: `train_features` (N, D), `train_rows` (N,), and where there are such, `train_ids` (N,) that are not
+    numbers, `train_labels` and `train_names`, of coarser classes that the encoder was trained on `train_superclasses`
+    (C,) and `train_superclass_names`, of a classifier `train_logits` (N, C), or `train_predictions` if these are not
+    logits, and of a subset `train_whole` (C,), how many samples each class or label has in the whole. Of pairs also
+    `train_items` (N,), equal for equal inputs, and the same of the other side as `train_counterpart_features`, ....
 
     Args:
         path: The file.
@@ -108,10 +107,10 @@ def _of_part(arrays: Mapping[str, NDArray[Any]], part: str, side: str = "") -> F
 
     names, ids = (arrays.get(f"{part}{side}_{name}") for name in ("names", "ids"))
     called: Any = None if ids is None else Ids.of(ids.tolist())
-    logits, superclasses = get_tensor("logits"), get_tensor("superclasses")
-    paired, within = not side and f"{part}{OTHER_SIDE}_features" in arrays, None
+    logits, superclasses, within = get_tensor("logits"), get_tensor("superclasses"), None
     if superclasses is not None:
         within = Superclasses(superclasses, tuple(map(str, arrays[f"{part}{side}_superclass_names"])))
+    paired = not side and f"{part}{OTHER_SIDE}_features" in arrays
     return Features(
         torch.from_numpy(arrays[f"{part}{side}_features"]),
         get_tensor("labels"),

@@ -17,7 +17,7 @@ from likewise.data.lazy_inputs import LazyInputs
 from likewise.data.samples import LabelKind, Samples, some_rows
 from likewise.runs.scores import ENCODER, places_of
 
-MAX_NAMED_LABELS = 5  # labels of a sample that are named
+MAX_NAMED_LABELS = 5  # of a sample
 CHECK_BATCH = 2**14  # samples at a time
 Bar = Callable[[Iterable[Any], str], Iterable[Any]]
 """Wraps an iterable of an evaluation, with a description of what it does; as tqdm does."""
@@ -36,14 +36,12 @@ class Origin:
 
     Args:
         samples: The samples of the part.
-        encode: Encodes inputs (N, ...), a tensor or `LazyInputs`, as these samples were: features (N, D), float32, on
-            the CPU.
+        encode: Encodes inputs (N, ...), a tensor or `LazyInputs`, as these samples were: features (N, D), float32, CPU.
 
     Example:
         >>> samples = Samples(torch.rand(3, 1, 4, 4), rows=torch.tensor([7, 2, 5]))
-        >>> origin = Origin(samples, lambda images: images[:].flatten(1))
-        >>> torch.equal(origin.inputs(torch.tensor([5, 7])), samples.inputs[[2, 0]])
-        True
+        >>> Origin(samples, lambda images: images.flatten(1)).inputs(torch.tensor([5, 7])).shape
+        torch.Size([2, 1, 4, 4])
     """
 
     samples: Samples
@@ -80,17 +78,15 @@ class Features:
         part: "train", "validation" or "test".
         kind: "encoder", "as it began" or "raw inputs".
         whole: How many samples each class or label has in the whole part, (C,), where these are a subset of it.
-        predictions: The scores of the classes or labels by a classifier that was trained with the encoder, (N, C).
+        predictions: Scores of the classes or labels by a classifier that was trained with the encoder, (N, C).
         logits: Whether the predictions are logits: the sigmoid of each is the probability of its label.
         one_unit: Whether the numbers have one unit, as weights of words do: a probe then divides all of them by one
             number, and not each by its own spread, which would make rare words as large as frequent ones.
-        origin: The inputs and the encoder that the vectors come from, where these are at hand. It is neither saved nor
-            pickled.
+        origin: The inputs and the encoder that the vectors come from, where at hand; neither saved nor pickled.
         ids: What each sample is called, (N,). None: its row.
         items: Which input each is, (N,): equal inputs have equal numbers. None: all differ.
         counterparts: Features of the other side of pairs, (N, D), in the same order; None: there is no other side.
-        within: The coarser class that each class lies in, where the encoder was trained on these; None: it was trained
-            on the classes themselves.
+        within: The coarser class that each class lies in, where the encoder was trained on these.
 
     Raises:
         ValueError: Shapes or lengths disagree, labels are of another kind, or a vector isn't finite.
@@ -140,9 +136,8 @@ class Features:
         if labels is not None:
             object.__setattr__(self, "labels", self._checked(labels))
         if self.counterparts is not None and self.counterparts.vectors.shape != vectors.shape:
-            like = f"{tuple(vectors.shape)}, got {tuple(self.counterparts.vectors.shape)}"
-            expected = f"expected counterparts of {self.part} features like these, {like}"
-            raise ValueError(f"{expected}: encode both sides of the same pairs into one space")
+            got = f"{tuple(vectors.shape)}, got {tuple(self.counterparts.vectors.shape)}: encode both sides"
+            raise ValueError(f"expected counterparts of {self.part} features like these, {got}")
         if self.rows is None:
             object.__setattr__(self, "rows", torch.arange(len(vectors)))
         if self.ids is None:  # pyright: ignore[reportUnnecessaryComparison]
@@ -274,10 +269,7 @@ class Features:
 
 
 class FeatureParts(NamedTuple):
-    """Features of the three parts: learned from, chosen by, and reported on.
-
-    A part may be empty: then what needs it does not apply.
-    """
+    """Features of the three parts: learned from, chosen by, and reported on; one may be empty."""
 
     train: Features
     validation: Features
@@ -330,19 +322,13 @@ def label_words(features: Features, most: int = MAX_NAMED_LABELS) -> list[str]:
     texts: list[str] = []
     for labels in features.sets:
         names = [features.names[label] for label in labels.nonzero().flatten().tolist()]
-        more = "" if len(names) <= most else f" and {len(names) - most} more"
+        more = f" and {len(names) - most} more" if len(names) > most else ""
         texts.append((" + ".join(names[:most]) or "no label") + more)
     return texts
 
 
 def id_words(features: Features) -> list[str]:
-    """Return what samples are called on a page: their ids; numbers are preceded by "id" or "row".
-
-    Example:
-        >>> named = Features(torch.eye(2), None, ids=Ids.of(["cat/1.jpg", "7"]))
-        >>> id_words(named), id_words(Features(torch.eye(1), None))
-        (['cat/1.jpg', 'id 7'], ['row 0'])
-    """
+    """Return what samples are called on a page: their ids; numbers are preceded by "id" or "row"."""
     number = "row" if features.ids.plain else "id"
     return [f"{number} {name}" if name.isdecimal() else name for name in features.ids]
 

@@ -31,17 +31,15 @@ class FewShot(Evaluation):
     """Classify the queries of episodes by the nearest class mean of their support.
 
     An episode is drawn from the test part: N classes, K samples of each to learn from, and Q others of each to
-    classify. The episodes depend on the labels and the seed alone, so that all encoders get the same ones. Applies to
-    classes that were trained on, too, but is meant for new ones.
+    classify. The episodes depend on the labels and the seed alone, so that all encoders get the same ones.
 
     - cosine: a query is nearest to the class with the highest cosine of its features and the class's mean features.
     - centred cosine: likewise, after the mean of the training features is taken off, and all have length 1.
     - euclidean: the class with the smallest distance.
 
-    The low and high of a score are an interval over classes, as other classes would have given another accuracy: the
-    jackknife over classes and Student's quantile; where every episode has all classes, over the accuracies of classes.
-    The turns of a class count as one. A note has the narrower interval over episodes, which papers report.
-    A score's name has ways, shots and a classifier other than the nearest mean: scores of other names stay in a run.
+    Intervals are over classes, as other classes would have given another accuracy: the jackknife over classes and
+    Student's quantile; where every episode has all classes, over the accuracies of classes. The turns of a class count
+    as one. A note has the narrower interval over episodes, which papers report.
 
     Args:
         ways: N, classes of an episode; or several numbers. None: 5, or as many as there are.
@@ -59,8 +57,8 @@ class FewShot(Evaluation):
         O(M·D), and 16 MiB for episodes, or for one episode if it takes more.
 
     Source:
-        Episodes: O. Vinyals et al., Matching Networks for One Shot Learning, 2016. Centred features: Y. Wang et al.,
-        SimpleShot, 2019. Logistic regression: Y. Tian et al., Rethinking Few-Shot Image Classification, 2020.
+        O. Vinyals et al., Matching Networks for One Shot Learning, 2016. Centred features: Y. Wang et al., SimpleShot,
+        2019. Logistic regression: Y. Tian et al., Rethinking Few-Shot Image Classification, 2020.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -151,9 +149,8 @@ class FewShot(Evaluation):
             distance_notes = _distance_notes(shape, by) if self.distance is None else []
             results.append(self._score(train, test, shape, best, progress=progress, notes=distance_notes))
         scores, outcomes = zip(*results, strict=True)
-        return Result(
-            scores, tuple(score for by_distance in tried.values() for score in by_distance.values()), outcomes
-        )
+        compared = [score for by_distance in tried.values() for score in by_distance.values()]
+        return Result(scores, tuple(compared), outcomes)
 
     def _try_distances(
         self, train: Features, validation: Features, shape: EpisodeShape, progress: Bar
@@ -179,7 +176,10 @@ class FewShot(Evaluation):
         vectors = as_compared(part.vectors, train.vectors, distance)
         if self.classifier == "logistic regression" and distance == "cosine":
             vectors = functional.normalize(vectors, dim=1)
-        size = max(1, NUMBERS // self._numbers(shape, vectors.shape[1]))
+        numbers = shape.samples * vectors.shape[1]
+        if self.classifier != "nearest mean":  # copies and matrices of the fit, of 8 bytes
+            numbers = 3 * numbers + 12 * (shape.ways * shape.shots) ** 2
+        size = max(1, NUMBERS // numbers)
         batches = progress(rows.split(size), f"{self.name}, {metric}, {part.part}")
         right, converged = zip(*(self._right(vectors[some], shape, distance) for some in batches), strict=True)
         shares, classes = torch.cat(right).double(), part.groups[rows[:, :, 0]]
@@ -217,13 +217,6 @@ class FewShot(Evaluation):
             scores = nearest_means(support.mean(dim=2), queries, distance)
         truth = torch.arange(shape.ways).repeat_interleave(shape.queries)
         return (scores.argmax(dim=2) == truth).float().unflatten(1, (shape.ways, -1)).mean(dim=2), converged
-
-    def _numbers(self, shape: EpisodeShape, width: int) -> int:
-        """Count the numbers, of 4 bytes, that an episode takes."""
-        features = shape.samples * width
-        if self.classifier == "nearest mean":
-            return features
-        return 3 * features + 12 * (shape.ways * shape.shots) ** 2  # copies and matrices of the fit, of 8 bytes
 
     def _digest(self, part: Features, shape: EpisodeShape) -> str:
         """Return a hash that identifies the episodes, of labels, seed and shape."""

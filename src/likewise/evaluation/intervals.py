@@ -23,10 +23,8 @@ def wilson(correct: float, count: float) -> tuple[float, float]:
 
         (p + z²/2n ± z·sqrt(p(1 - p)/n + z²/4n²)) / (1 + z²/n)
 
-    p is `correct`, of classes the sum of their shares, divided by n, the `count`.
-
-    Source:
-        E. B. Wilson, Probable Inference, the Law of Succession, and Statistical Inference, 1927.
+    p is `correct`, of classes the sum of their shares, divided by n, the `count` (E. B. Wilson, Probable Inference,
+    the Law of Succession, and Statistical Inference, 1927).
     """
     if not 0 <= correct <= count or count == 0:
         raise ValueError(f"expected 0 <= correct <= count and a count above 0, got {correct} of {count}")
@@ -53,15 +51,9 @@ def independent(right: Bool[Tensor, " m"], groups: Int[Tensor, " m"]) -> float:
 
         (p(1 - p)/v + 1) · (t_{n-1}/t_{C-1})²,   v the variance of p in `over_classes`, t the 97.5 % quantiles
 
-    and n at most: it is n where each sample is a group. Where all agree, so that v is 0, it is the number of groups C.
-
-    Source:
-        E. L. Korn and B. I. Graubard, Confidence intervals for proportions with small expected number of positive
-        counts estimated from survey data, 1998.
-
-    Example:
-        >>> independent(torch.tensor([True, True, False, False, True, True]), torch.tensor([0, 0, 1, 1, 2, 2])) < 3
-        True
+    and n at most: it is n where each sample is a group. Where all agree, so that v is 0, it is the number of groups C
+    (E. L. Korn and B. I. Graubard, Confidence intervals for proportions with small expected number of positive counts
+    estimated from survey data, 1998).
     """
     size, count, p = len(right), len(groups.unique()), float(right.double().mean())
     low, high = over_classes(right, groups)
@@ -78,13 +70,7 @@ def mean_within(values: Float[Tensor, " m"], most: float = 1.0) -> tuple[float, 
 
 
 def student(values: Sequence[float] | Float[Tensor, " m"]) -> tuple[float, float]:
-    """Student's t interval of a mean; one value has no spread, and its interval is infinite.
-
-        mean ± t·s/sqrt(m),   t the 97.5 % quantile with m - 1 degrees of freedom
-
-    Source:
-        Student, The Probable Error of a Mean, 1908.
-    """
+    """Student's t interval of a mean, mean ± t·s/sqrt(m); one value has no spread, and its interval is infinite."""
     numbers = torch.as_tensor(values, dtype=torch.float64)
     mean = float(numbers.mean())
     if len(numbers) < 2:
@@ -101,10 +87,8 @@ def median(
         from the j-th smallest to the j-th largest,   j the largest with P(B < j) ≤ 2.5 %,   B binomial of m and 1/2
 
     With fewer than 6 numbers there is no such j: the interval is from `least` to `most`, the range of the numbers. For
-    numbers in groups, j/m is that of the effective sample size of the share up to the median; see `independent`.
-
-    Source:
-        W. R. Thompson, On confidence ranges for the median and other expectation distributions, 1936.
+    numbers in groups, j/m is that of the effective sample size of the share up to the median; see `independent`. The
+    source is W. R. Thompson, On confidence ranges for the median and other expectation distributions, 1936.
     """
     from scipy.stats import binom  # noqa: PLC0415 - comes with scikit-learn, and takes a second to import
 
@@ -124,9 +108,8 @@ def weighted_mean_interval(values: Float[Tensor, " m"], count: float) -> tuple[f
 
         x' = (n·x + 2)/(n + 4),   x' ± z·sqrt(n²s² + n(x - x')² + 2x'² + 2(1 - x')²)/(n + 4)
 
-    Source:
-        Of shares: A. Agresti and B. A. Coull, Approximate is better than "exact" for interval estimation of binomial
-        proportions, 1998. n: L. Kish, Survey Sampling, 1965.
+    Sources: of shares, A. Agresti and B. A. Coull, Approximate is better than "exact" for interval estimation of
+    binomial proportions, 1998; of n, L. Kish, Survey Sampling, 1965.
     """
     numbers = values.double()
     mean = min(max(float(numbers.mean()), 0.0), 1.0)
@@ -142,20 +125,17 @@ def over_classes(values: Float[Tensor, " m"], classes: Int[Tensor, " m"]) -> tup
 
         m̄ ± t·sqrt(C/(C - 1) · Σ_c (Σ_{i∈c} (x_i - m̄))²) / n,   C classes, n samples
 
-    Where classes differ, it is wider than the interval over samples: other classes would have given another mean.
-
-    Source:
-        The cluster-robust variance of a mean: K.-Y. Liang and S. L. Zeger, Longitudinal data analysis using generalized
-        linear models, 1986.
+    Where classes differ, it is wider than the interval over samples: other classes would have given another mean. It
+    is the cluster-robust variance of K.-Y. Liang and S. L. Zeger, Longitudinal data analysis using generalized linear
+    models, 1986.
     """
-    away = values.double() - values.double().mean()
+    mean = float(values.double().mean())
     groups, members = classes.unique(return_inverse=True)
     count = len(groups)
     if count < 2:
         return -math.inf, math.inf
-    sums = torch.zeros(count, dtype=torch.float64).index_add_(0, members, away)
+    sums = torch.zeros(count, dtype=torch.float64).index_add_(0, members, values.double() - mean)
     spread = _t(count - 1) * math.sqrt(count / (count - 1) * float(sums.square().sum())) / len(values)
-    mean = float(values.double().mean())
     return mean - spread, mean + spread
 
 
@@ -163,6 +143,13 @@ def of_share(bounds: tuple[float, float], mean: float, count: int) -> tuple[floa
     """Return the interval of a share, cut to [0, 1]; Wilson's where all agree exactly, as it would have no width."""
     low, high = wilson(mean * count, count) if bounds[1] - bounds[0] < NO_WIDTH else bounds
     return max(0.0, low), min(1.0, high)
+
+
+def mean_share(values: Float[Tensor, " m"], groups: Int[Tensor, " m"] | None = None) -> tuple[float, float, float, int]:
+    """Return the mean of shares, its interval over samples or over groups of them, and how many shares there are."""
+    mean, size = float(values.mean()), len(values) if groups is None else len(groups.unique())
+    bounds = student(values) if groups is None else over_classes(values, groups)
+    return mean, *of_share(bounds, mean, size), len(values)
 
 
 def over_classes_of_episodes(values: Float[Tensor, " e"], classes: Int[Tensor, "e n"]) -> tuple[float, float] | None:
@@ -177,10 +164,8 @@ def over_classes_of_episodes(values: Float[Tensor, " e"], classes: Int[Tensor, "
 
     less the share of it that comes from drawing finitely many episodes; that of the mean itself is added. Student's
     quantile has C − 1 degrees of freedom. With N different classes in every episode p is N/C; one that is there twice
-    counts once. None where every episode has all classes, so that there is nothing to leave out.
-
-    Source:
-        The delete-one jackknife: B. Efron and C. Stein, The jackknife estimate of variance, 1981.
+    counts once. None where every episode has all classes, so that there is nothing to leave out. The delete-one
+    jackknife is that of B. Efron and C. Stein, The jackknife estimate of variance, 1981.
     """
     values = values.double()
     episodes = len(values)
@@ -205,9 +190,6 @@ def bootstrap_indices(*counts: int, seed: int = 0, times: int = RESAMPLES) -> It
     """Yield the indices, (b, count) of each set, of some bootstrap samples at a time: about 2²² indices.
 
     A sample has as many with replacement as there are, independently in each set, the same for the same seed.
-
-    Source:
-        B. Efron, Bootstrap Methods: Another Look at the Jackknife, 1979.
     """
     generator = torch.Generator().manual_seed(seed)
     block = max(1, BLOCK // max(1, sum(counts)))
@@ -248,10 +230,9 @@ def paired_difference(first: Outcomes, second: Outcomes, classes: Int[Tensor, " 
 
         d = (b - c)/n',   d ± z·sqrt(b + c + 1 - (b - c)²/n') / n'
 
-    Other outcomes: Student's interval of the differences. With classes, the interval over classes of the differences;
-    so also of queries in groups, and of episodes whose classes are known. Where every episode has all classes, it is of
-    the differences of the classes' shares, and from -1 to 1 if these are not known. Where all classes agree exactly, it
-    is that of as many samples with outcomes of 0 or 1.
+    Other outcomes: Student's interval of the differences. With classes, groups of queries, or episodes whose classes
+    are known, that over these. Where every episode has all classes, it is of the differences of the classes' shares,
+    and from -1 to 1 if these are not known. Where all agree exactly, it is that of as many outcomes of 0 or 1.
 
     Args:
         first: The outcomes to compare.
@@ -266,8 +247,7 @@ def paired_difference(first: Outcomes, second: Outcomes, classes: Int[Tensor, " 
 
     Example:
         >>> rows = torch.arange(100)
-        >>> worse = Outcomes("kNN", "accuracy", rows, (rows >= 10).float())
-        >>> better = Outcomes("kNN", "accuracy", rows, (rows >= 1).float())
+        >>> better, worse = (Outcomes("kNN", "accuracy", rows, (rows >= wrong).float()) for wrong in (1, 10))
         >>> difference = paired_difference(better, worse)
         >>> difference.gained, difference.lost, round(difference.low, 3), round(difference.high, 3)
         (9, 0, 0.03, 0.147)

@@ -39,8 +39,8 @@ class KNN(Evaluation):
             doubling while the largest is best. With equal scores, the smallest.
         weights: "uniform", or "similarity", which gives closer neighbours more weight. None: chosen on validation.
         temperature: Temperature of the weights by similarity.
-        gallery_includes_queries: Whether the test samples are among the training samples: each one's own row, which
-            would vote for it, is then left out. Otherwise a note counts equal rows, and of many a warning.
+        gallery_includes_queries: Whether the test samples are among the training samples: each one's own row is then
+            left out. Otherwise a note counts equal rows, and of many a warning.
 
     Raises:
         ValueError: k, weights or temperature have no meaning.

@@ -96,9 +96,8 @@ def best_thresholds(scores: Float[Tensor, "v l"], labels: Bool[Tensor, "v l"]) -
     It lies halfway between two scores; below the lowest score it is the next smaller float.
     """
     thresholds = [torch.zeros(0, dtype=torch.float64)]
-    for some, targets in zip(
-        *(matrix.split(max(1, NUMBERS // max(1, len(scores))), dim=1) for matrix in (scores, labels)), strict=True
-    ):
+    step = max(1, NUMBERS // max(1, len(scores)))
+    for some, targets in zip(scores.split(step, dim=1), labels.split(step, dim=1), strict=True):
         ordered, order = some.T.double().sort(dim=1, descending=True)
         positive = targets.T.gather(1, order).double()
         _, end = _ties(ordered)
@@ -147,26 +146,16 @@ class LabelMetric:
         values, weights = (matrix if labels is None else matrix[:, labels] for matrix in (self.values, self.weights))
         of_each = values.mean(dim=0)
         sizes = _effective_sizes(weights)
-        widened = (values - of_each) * _for_few_samples(sizes)
-        between = len(values) * weights * _between_labels(of_each, sizes)
-        means = (of_each + widened + between).mean(dim=1)
+        bessel = (sizes / (sizes - 1).clamp(min=0)).clamp(max=MAX_ENLARGEMENT)
+        shares = sizes.rsqrt()  # 1/n of the variance between labels is put on top, around a mean weighted alike
+        between = shares * (of_each - (shares * of_each).sum() / shares.sum())
+        means = (of_each + (values - of_each) * bessel.sqrt() + len(values) * weights * between).mean(dim=1)
         return Mean(means, float(_effective_sizes(weights.mean(dim=1, keepdim=True))))
 
 
 def _effective_sizes(weights: Float[Tensor, "m l"]) -> Float[Tensor, " l"]:
     """Return how many samples of equal weight would vary as much, of each label: Kish's 1/Σ w²."""
     return weights.square().sum(dim=0).clamp(min=1 / len(weights)).reciprocal()
-
-
-def _for_few_samples(sizes: Float[Tensor, " l"]) -> Float[Tensor, " l"]:
-    """Return what deviations are multiplied by: the root of Bessel's n/(n - 1), at most 2."""
-    return (sizes / (sizes - 1).clamp(min=0)).clamp(max=MAX_ENLARGEMENT).sqrt()
-
-
-def _between_labels(of_each: Float[Tensor, " l"], sizes: Float[Tensor, " l"]) -> Float[Tensor, " l"]:
-    """Return the variance between labels that is put on top, as deviations: 1/n of it, around a mean weighted alike."""
-    shares = sizes.rsqrt()
-    return shares * (of_each - (shares * of_each).sum() / shares.sum())
 
 
 def _ties(ordered: Float[Tensor, "k m"]) -> tuple[Tensor, Tensor]:

@@ -29,9 +29,8 @@ class LinearProbe(Evaluation):
 
         minimise  1/N Σ_i -log softmax(x_i W + b)_{y_i}  +  penalty/2 · ‖W‖²,   x standardised
 
-    From the strongest penalty to the weakest, each fit starting at the one before. The penalty with the highest
-    validation accuracy wins, the lower cross-entropy where accuracies are equal; if the first or last of the path is
-    the most accurate of all, the path goes on beyond it by factors of 10.
+    The penalty with the highest validation accuracy wins, of equal ones that with the lower cross-entropy; if the first
+    or last of the path is the most accurate of all, the path goes on beyond it by factors of 10.
 
     Label sets: a binary regression for each label instead, with a penalty of its own, for which its cross-entropy on
     validation is lowest; where fewer than 5 validation samples have the label, or fewer than 5 don't, the mean over all
@@ -40,8 +39,7 @@ class LinearProbe(Evaluation):
     Args:
         penalty: The penalty, per sample: 1/(C·N) for scikit-learn's C. None: chosen on validation.
         penalties: The path that is tried first.
-        tolerance: A fit ends when its gap to the minimum, estimated as half the squared gradient in coordinates in
-            which the Hessian is close to the identity, is at most this part of the objective.
+        tolerance: A fit ends when its estimated gap to the minimum is at most this part of the objective.
 
     Raises:
         ValueError: A penalty or the tolerance isn't positive.
@@ -62,13 +60,9 @@ class LinearProbe(Evaluation):
     def __init__(
         self, penalty: float | None = None, penalties: Sequence[float] = PENALTIES, tolerance: float = 2e-3
     ) -> None:
-        for name, value in (
-            ("penalty", penalty),
-            ("tolerance", tolerance),
-            *(("penalties", path_penalty) for path_penalty in penalties),
-        ):
-            if value is not None and not value > 0:
-                raise ValueError(f"expected {name} above 0, got {value}")
+        for name, values in (("penalty", [penalty]), ("tolerance", [tolerance]), ("penalties", penalties)):
+            if wrong := [value for value in values if value is not None and not value > 0]:
+                raise ValueError(f"expected {name} above 0, got {wrong[0]}")
         if not penalties:
             raise ValueError("expected at least one of penalties, got none: leave them out for the usual path")
         self.penalty = penalty
@@ -82,9 +76,8 @@ class LinearProbe(Evaluation):
         train, validation, test = parts
         chosen = self.choose(train, validation, refit=refit, progress=progress)
         chosen_by = predicted_by(chosen.held_out, labelled_validation(validation))
-        result = score_predictions(
-            self.name, predicted_by(chosen.probe, test), chosen_by, train.frequencies, chosen.settings
-        )
+        predicted = predicted_by(chosen.probe, test)
+        result = score_predictions(self.name, predicted, chosen_by, train.frequencies, chosen.settings)
         of_labels = test.label_kind == "label sets" and len(chosen_by.features) > 0  # each with a penalty of its own
         label_scores = (selecting_score(self.name, chosen_by, chosen.settings),) if of_labels else ()
         result = replace(result, candidates=(*chosen.candidates, *label_scores))
@@ -95,14 +88,7 @@ class LinearProbe(Evaluation):
         return replace(result, predictor=made.calibrated(partial(chosen.held_out.chunks, by.vectors), by))
 
     def choose(self, train: Features, validation: Features, *, refit: bool = False, progress: Bar = silent) -> "Chosen":
-        """Fit the path of penalties, and return the probe that is best on validation.
-
-        Args:
-            train: What is learned from.
-            validation: What the penalty is chosen by.
-            refit: Whether to fit once more to both parts, with the chosen penalty.
-            progress: Wraps the fits.
-        """
+        """Fit the path of penalties, and return the probe that is best on validation, fitted to both parts if asked."""
         chooses = labelled_validation(validation)
         penalties = sorted(self.penalties, reverse=True) if self.penalty is None else [self.penalty]
         tried = iter(progress(penalties, f"{self.name}, penalties"))
@@ -135,9 +121,7 @@ class Chosen:
     @property
     def settings(self) -> dict[str, float | str]:
         """The choice, as scores have it."""
-        low, middle, high = (
-            float(self.penalties.quantile(fraction, interpolation="nearest")) for fraction in (0, 0.5, 1)
-        )
+        low, middle, high = (float(self.penalties.quantile(share, interpolation="nearest")) for share in (0, 0.5, 1))
         return {"penalty": low if low == high else f"{low:.6g} to {high:.6g}, median {middle:.6g}"}
 
 
@@ -182,9 +166,9 @@ class _Path:
         """Return what the penalty is chosen by, the higher the better, and what breaks ties."""
         part = self._validation
         if not self._of_classes:
-            losses = probe.logits(part.vectors).double()
-            losses = functional.binary_cross_entropy_with_logits(losses, part.sets.double(), reduction="none")
-            losses = losses.sum(dim=0) / max(1, len(part))
+            logits, sets = probe.logits(part.vectors).double(), part.sets.double()
+            losses = functional.binary_cross_entropy_with_logits(logits, sets, reduction="none").sum(dim=0)
+            losses = losses / max(1, len(part))
             losses = torch.where(self._rare, losses.mean(), losses)  # the mean is over all labels
             return torch.stack([-losses, torch.zeros_like(losses)])
         right, loss = 0.0, 0.0

@@ -29,26 +29,22 @@ MIN_PRODUCT = 1e-30  # of a product in L-BFGS
 class ColumnSearch:
     """L-BFGS of many functions at once, f_1(x_1), …, f_C(x_C), each with a step of its own.
 
-    Evaluate all of them at `points`, (V, C), `tell` the values, and repeat.
-    A column whose value has not decreased enough halves its step; the others go on. Coordinates should be scaled so
-    that Hessians are close to the identity: the first step is the gradient's. `best` holds the last points taken.
-    In float32 fewer steps are remembered where they are many numbers; values are float64 always.
-
-    Source:
-        J. Nocedal and S. Wright, Numerical Optimization, 2006, algorithms 7.4 and 3.1.
+    Evaluate all of them at `points`, (V, C), `tell` the values, and repeat. A column whose value has not decreased
+    enough halves its step; the others go on. Coordinates should be scaled so that Hessians are close to the identity:
+    the first step is the gradient's. `best` holds the last points taken. In float32 fewer steps are remembered where
+    they are many numbers; values are float64 always. See J. Nocedal and S. Wright, Numerical Optimization, 2006,
+    algorithms 7.4 and 3.1.
     """
 
     def __init__(self, start: Float[Tensor, "v c"]) -> None:
-        narrow = start.dtype == torch.float32
         self.points = start
         self.best = start
         self._value = torch.full_like(start[0], torch.inf, dtype=torch.float64)
         self._slope = self._direction = torch.zeros_like(start)
         self._step = torch.ones_like(start[0])
         self._pairs: list[tuple[Tensor, Tensor, Tensor]] = []
-        self._history = (
-            min(HISTORY, max(MIN_HISTORY, MAX_HISTORY_NUMBERS // max(1, 2 * start.numel()))) if narrow else HISTORY
-        )
+        fitting = max(MIN_HISTORY, MAX_HISTORY_NUMBERS // max(1, 2 * start.numel()))
+        self._history = min(HISTORY, fitting) if start.dtype == torch.float32 else HISTORY
 
     def tell(self, values: Float[Tensor, " c"], slopes: Float[Tensor, "v c"]) -> Bool[Tensor, " c"]:
         """Take the values and gradients at `points`, and move these; return which columns took their step, (C,)."""

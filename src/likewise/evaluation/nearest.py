@@ -37,9 +37,7 @@ def nearest(
     Without references, those of a query are the other queries; with `own_index`, (M,), all but the one at that index.
     Equal similarities come in a random order that is the same every time, so that the order of the data, which often is
     by class, decides nothing.
-
-    Memory:
-        A tile of 2²⁵ similarities, and a copy of the references if they have at most 2²⁵ numbers.
+    Memory is a tile of 2²⁵ similarities, and a copy of the references if they have at most 2²⁵ numbers.
     """
     vectors = queries.detach()
     candidates = vectors if references is None else references.detach()
@@ -79,9 +77,6 @@ def largest(tile: Float[Tensor, "m n"], count: int) -> tuple[Float[Tensor, "m k"
 
     The k largest of a row lie in the k blocks of it with the largest maxima. Blocks of √(n/k) columns leave the least
     to sort: √(n·k) maxima, and as many values.
-
-    Memory:
-        O(m·√(n·k)).
     """
     width = tile.shape[1]
     block = int((width / max(1, count)) ** 0.5)
@@ -112,17 +107,9 @@ def rank_gallery(
 ) -> tuple[Int[Tensor, " m"], Bool[Tensor, "m k"]]:
     """Rank a whole gallery for queries by cosine similarity: exact, a tile at a time, in the order of `nearest`.
 
-    Args:
-        queries: Vectors, (M, D).
-        gallery: Vectors, (R, D).
-        pairs: Places of a query and of a right answer in the gallery, (P, 2).
-        depth: How many of the nearest are told right from wrong.
-        own_index: The place in the gallery left out for each query, (M,), no right answer of it. None: there is none.
-        progress: Wraps the tiles.
-        doing: Name of the progress bar.
-
-    Returns:
-        The rank of each query's first right answer, from 1, or 0 without one; and which of the nearest are right.
+    `pairs` are places of a query and of a right answer; `own_index` is the place in the gallery that is left out for
+    each query, no right answer of it. Returned are the rank of each query's first right answer, from 1, or 0 without
+    one, and which of the `depth` nearest are right.
     """
     units, gallery_units = functional.normalize(queries.float()), functional.normalize(gallery.float())
     order = torch.randperm(len(gallery_units), generator=torch.Generator().manual_seed(0))
@@ -142,9 +129,8 @@ def rank_gallery(
             keys.scatter_(1, back[own_index[part]].unsqueeze(1), torch.iinfo(torch.int64).min)
         these = slice(*torch.searchsorted(query, torch.tensor([part.start, part.stop])).tolist())
         row = query[these] - start
-        best = torch.full((len(keys),), torch.iinfo(torch.int64).max).scatter_reduce(
-            0, row, keys[row, position[these]], "amax", include_self=False
-        )
+        best = torch.full((len(keys),), torch.iinfo(torch.int64).max)
+        best.scatter_reduce_(0, row, keys[row, position[these]], "amax", include_self=False)
         first[part] = (keys >= best.unsqueeze(1)).sum(dim=1)
         near = keys.topk(hits.shape[1], dim=1).indices
         hits[part] = torch.isin(near + torch.arange(start, part.stop).unsqueeze(1) * len(gallery_units), right[these])
@@ -158,23 +144,9 @@ class Nearest:
     Similarities are in float32. Of a tile of them, the largest of each block is compared with the k-th best so far, and
     only blocks that change something are looked at. Of equal similarities, the earlier reference comes first.
 
-    Args:
-        queries: Vectors, (M, D). A zero vector has similarity 0 to all.
-        count: How many references of each query, k.
-        least: The smallest similarity that counts.
-        own_index: The place of each query among all references, (M,), which is left out for it. None: there is none.
-        but: Which references don't count, a mask (m, r) of some queries and references, given as slices, with their
-            similarities; it is asked once about each. None: all count.
-
-    Memory:
-        (M, k) similarities and indices, what waits to be merged with them, and a tile.
-
-    Example:
-        >>> neighbours = Nearest(torch.tensor([[1.0, 0.0]]), 2)
-        >>> neighbours.add(torch.tensor([[0.0, 1.0], [2.0, 0.0]]))
-        >>> neighbours.add(torch.tensor([[3.0, 3.0]]))
-        >>> neighbours.indices
-        tensor([[1, 2]])
+    Similarities below `least` don't count, nor that to the reference at each query's `own_index`, nor those in the mask
+    (m, r) that `but` returns of some queries and references, given as slices, with their similarities; it is asked once
+    about each.
     """
 
     def __init__(
@@ -268,9 +240,8 @@ def close_pairs(
     queries: Float[Tensor, "m d"], references: Float[Tensor, "r d"], least: float
 ) -> Iterator[tuple[Int[Tensor, " p"], Int[Tensor, " p"], Float[Tensor, " p"]]]:
     """Yield the pairs of a query and a reference with at least a similarity: their places, and the similarities."""
-    for start, first, tile in _tiles(
-        functional.normalize(queries.float()), functional.normalize(references.float()), MIN_BLOCKS
-    ):
+    units, gallery_units = functional.normalize(queries.float()), functional.normalize(references.float())
+    for start, first, tile in _tiles(units, gallery_units, MIN_BLOCKS):
         row, column = (tile >= least).nonzero(as_tuple=True)
         if len(row):
             yield row + start, column + first, tile[row, column]

@@ -54,7 +54,7 @@ class NoveltyScore:
         held_out = validation if len(validation) and not refit else test
         if not len(learned) or not len(held_out):
             got = f"got {len(learned)} and {len(held_out)}: evaluate embeddings with parts"
-            raise ValueError(f"expected training and held-out samples to measure distances by, {got}")
+            raise ValueError(f"expected training and held-out samples, {got}")
         some = held_out.vectors[some_rows(len(held_out), MAX_HELD_OUT, seed)]
         self._train = learned.vectors.float()
         self._k = neighbour_of(learned)

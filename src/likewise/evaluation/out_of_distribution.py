@@ -37,13 +37,11 @@ class OutOfDistribution(Evaluation):
 
     For each, the AUROC with DeLong's interval, and the false-positive rate at 95 % true positives, with a bootstrap
     interval: the share of outside samples that are nearer than the threshold which keeps 95 % of the test samples.
-    Nothing is chosen. Both numbers belong to test and outside samples together, so there are no outcomes by sample.
-
-    Inputs of a run are encoded by its encoder. Where there are only features, the outside source must give vectors of
-    their length.
+    Nothing is chosen, and there are no outcomes by sample, as both numbers belong to test and outside samples together.
 
     Args:
-        outside: Where the other samples come from; all its parts are used.
+        outside: Where the other samples come from: inputs that the run's encoder takes, or vectors of the features'
+            length where there are only these. All parts are used.
         k: Which nearest training sample, at most as many as there are. None: chosen by `neighbour_of`.
         most: At most this many outside samples, chosen at random. None: all.
         seed: Seed of that choice and of the bootstrap.
@@ -56,8 +54,7 @@ class OutOfDistribution(Evaluation):
 
     Source:
         Y. Sun et al., Out-of-Distribution Detection with Deep Nearest Neighbors, 2022; K. Lee et al., A Simple Unified
-        Framework for Detecting Out-of-Distribution Samples and Adversarial Attacks, 2018; false-positive rate: D.
-        Hendrycks and K. Gimpel, A Baseline for Detecting Misclassified and Out-of-Distribution Examples, 2017, and S.
+        Framework for Detecting Out-of-Distribution Samples and Adversarial Attacks, 2018; false-positive rate: S.
         Liang, Y. Li and R. Srikant, Enhancing the Reliability of Out-of-Distribution Image Detection, 2018.
 
     Example:
@@ -65,8 +62,8 @@ class OutOfDistribution(Evaluation):
         ...     def load(self):
         ...         return Samples(torch.tensor([[-9.0, -9.0], [-8.0, -9.0]]))
         >>> part = Features(torch.rand(40, 2), torch.arange(40) % 2)
-        >>> [round(score.value, 2) for score in OutOfDistribution(Far())(part, part, part).headline]
-        [1.0, 0.0, 1.0, 0.0]
+        >>> OutOfDistribution(Far())(part, part, part)["AUROC, kNN distance"].value
+        1.0
     """
 
     name: ClassVar[str] = "out of distribution"
@@ -165,12 +162,8 @@ class Mahalanobis:
         Σ = (1 - α) S + α·tr(S)/D · I,   S = 1/N Σ_i (x_i - μ_{y_i})(x_i - μ_{y_i})ᵀ
 
     Where features are many or some are constant, S has no inverse. So it is shrunk towards a multiple of the identity,
-    by the α of Ledoit and Wolf, which tends to 0 as samples become many.
-
-    Source:
-        K. Lee et al., A Simple Unified Framework for Detecting Out-of-Distribution Samples and Adversarial Attacks,
-        2018, equation 2; O. Ledoit and M. Wolf, A Well-Conditioned Estimator for Large-Dimensional Covariance Matrices,
-        2004.
+    by the α of Ledoit and Wolf (A Well-Conditioned Estimator for Large-Dimensional Covariance Matrices, 2004), which
+    tends to 0 as samples become many.
     """
 
     def __init__(self, train: Features) -> None:
@@ -227,11 +220,8 @@ def auroc(inside: Float[Tensor, " m"], outside: Float[Tensor, " n"]) -> tuple[fl
 
     x are the numbers of inside samples, y those of outside samples, at least 2 each. The interval is symmetric in the
     logit of the AUROC, so that it stays within [0, 1]. Where the variance is 0, as for perfect separation, it is
-    Wilson's for min(m, n) independent pairs.
-
-    Source:
-        E. R. DeLong, D. M. DeLong and D. L. Clarke-Pearson, Comparing the Areas under Two or More Correlated Receiver
-        Operating Characteristic Curves, 1988.
+    Wilson's for min(m, n) independent pairs. The variance is that of E. R. DeLong, D. M. DeLong and D. L.
+    Clarke-Pearson, Comparing the Areas under Two or More Correlated Receiver Operating Characteristic Curves, 1988.
     """
     above, below = 1 - _below(outside, inside), _below(inside, outside)
     area = float(below.mean())

@@ -20,19 +20,12 @@ WINDOW = 64  # rows of the gallery, nearest by their first projection, that a qu
 @final
 @dataclass(frozen=True)
 class RowFingerprints:
-    """Fingerprints of rows, which tell whether they are the same, on the CPU.
+    """Fingerprints of rows, which tell whether they are the same, on the CPU."""
 
-    Attributes:
-        keys: A hash of each row's bits and label, (N,).
-        labels: A hash of each label, (N,); 0 where labels don't count.
-        projections: Inner products with random directions, float64, (N, 8).
-        norms: float64, (N,).
-    """
-
-    keys: Int[Tensor, " n"]
-    labels: Int[Tensor, " n"]
-    projections: Float[Tensor, "n p"]
-    norms: Float[Tensor, " n"]
+    keys: Int[Tensor, " n"]  # a hash of each row's bits and label
+    labels: Int[Tensor, " n"]  # a hash of each label; 0 where labels don't count
+    projections: Float[Tensor, "n p"]  # inner products with random directions, float64
+    norms: Float[Tensor, " n"]  # float64
 
     @classmethod
     def of(cls, pieces: Iterable[Float[Tensor, "n d"]], labels: Float[Tensor, "n l"] | None = None) -> Self:
@@ -49,25 +42,14 @@ class RowFingerprints:
 
 
 def row_keys(vectors: Float[Tensor, "n d"]) -> Int[Tensor, " n"]:
-    """Return a number of 64 bits for each row, the same for rows that are equal bit for bit, on the CPU.
-
-    Example:
-        >>> first, other, again = row_keys(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, -0.0]])).tolist()
-        >>> first == again, first == other
-        (True, False)
-    """
+    """Return a number of 64 bits for each row, the same for rows that are equal bit for bit, on the CPU."""
     drawn = torch.randint(-(2**62), 2**62, (vectors.shape[1],), generator=torch.Generator().manual_seed(0))
     mixed = (vectors.float() + 0.0).view(torch.int32).long() * (2 * drawn + 1).to(vectors.device)  # −0 becomes 0
     return (mixed ^ (mixed >> 29)).sum(dim=1).cpu()
 
 
 def places_of_equal(queries: Int[Tensor, " m"], gallery: Int[Tensor, " r"]) -> Int[Tensor, " m"]:
-    """Return the place of each query's equal in the gallery, by their keys, or -1; duplicates are matched in order.
-
-    Example:
-        >>> places_of_equal(torch.tensor([5, 7, 5, 9]), torch.tensor([9, 5, 5]))
-        tensor([ 1, -1,  2,  0])
-    """
+    """Return the place of each query's equal in the gallery, by their keys, or -1; duplicates are matched in order."""
     ordered, order = gallery.sort(stable=True)
     first, end = (torch.searchsorted(ordered, queries, right=right) for right in (False, True))
     known, by_key = queries.sort(stable=True)

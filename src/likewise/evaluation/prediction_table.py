@@ -23,11 +23,10 @@ class Predictions:
         names: The classes or labels that may be predicted, C of them.
         scores: The probability of each class or label, (M, C); by label prototypes the cosine.
         sets: Which labels are predicted, (M, L); None for classes.
-        unlike: The share of held-out samples that are nearer to the training data, (M,); see
-            `likewise.evaluation.NoveltyScore`. None where the run keeps no features.
+        unlike: The share of held-out samples that are nearer to the training data, (M,), as `NoveltyScore` has it. None
+            where the run keeps no features.
         probabilities: Whether the scores are probabilities.
-        trained_on: Whether each sample has the features of a training sample, (M,): then it says nothing of new ones.
-            None where the run keeps no features.
+        trained_on: Whether each sample has the features of a training sample, (M,). None as above.
     """
 
     ids: Sequence[str]
@@ -51,11 +50,8 @@ class Predictions:
         """The class of each sample, or the list of its labels, the likeliest first."""
         if self.sets is None:
             return [self.names[number] for number in self.scores.argmax(axis=1).tolist()]
-        ranked = np.argsort(-self.scores, axis=1, kind="stable").tolist()
-        chosen = self.sets.tolist()
-        return [
-            [self.names[label] for label in order if mask[label]] for order, mask in zip(ranked, chosen, strict=True)
-        ]
+        ranked = zip(np.argsort(-self.scores, axis=1, kind="stable").tolist(), self.sets.tolist(), strict=True)
+        return [[self.names[label] for label in order if mask[label]] for order, mask in ranked]
 
     @property
     def probability(self) -> list[Any]:

@@ -29,17 +29,11 @@ THIRDS = FREQUENCIES[3:]
 @final
 @dataclass(frozen=True)
 class Predicted:
-    """The predictions for samples: classes, (M,); or scores of labels, (M, L), the higher, the likelier.
-
-    Args:
-        values: The classes or scores.
-        features: The samples, with what is true.
-        probabilities: Whether scores of labels are probabilities.
-    """
+    """The predictions for samples: classes, (M,); or scores of labels, (M, L), the higher, the likelier."""
 
     values: Int[Tensor, " m"] | Float[Tensor, "m l"]
-    features: Features
-    probabilities: bool = True
+    features: Features  # with what is true
+    probabilities: bool = True  # whether scores of labels are probabilities
 
     @property
     def sets(self) -> Bool[Tensor, "m l"]:
@@ -54,11 +48,7 @@ def score_predictions(
     training: Int[Tensor, " c"],
     settings: Mapping[str, Any] | None = None,
 ) -> Result:
-    """Score predicted classes by `accuracy`, and label sets by `label_set_scores`.
-
-    `chosen_by` is what was predicted on validation, by which thresholds are chosen; `training` has how many training
-    samples each class or label has, (C,).
-    """
+    """Score predicted classes by `accuracy`, and label sets by `label_set_scores`, with thresholds from `chosen_by`."""
     if predicted.features.label_kind == "classes":
         return accuracy(evaluation, predicted.values, predicted.features, training, settings)
     return label_set_scores(evaluation, predicted, chosen_by, training, settings)
@@ -83,11 +73,9 @@ def accuracy(
 ) -> Result:
     """Compare predicted classes, (M,), with the true ones: 0 or 1 a sample, with Wilson's intervals.
 
-    Scores are of all samples, of each class that occurs, and of classes with many, medium and few training samples,
-    where there are at least two of these. `training` has how many each class has, (C,).
-
-    Source:
-        Many, medium and few: Z. Liu et al., Large-Scale Long-Tailed Recognition in an Open World, 2019.
+    Scores are of all samples, of each class that occurs, and of classes with many, medium and few training samples (Z.
+    Liu et al., Large-Scale Long-Tailed Recognition in an Open World, 2019), where there are at least two of these.
+    `training` has how many each class has, (C,).
     """
     collector = ScoreCollector(evaluation, test, settings)
     right = predictions == test.classes
@@ -169,13 +157,8 @@ class Thresholds:
             half = torch.full((labels,), HALF, dtype=torch.float64)
             return cls(HALF, half, torch.ones(labels, dtype=torch.bool), labels)
         common = float(best_thresholds(validation.values.reshape(-1, 1), validation.sets.reshape(-1, 1)))
-        label_thresholds = best_thresholds(validation.values, validation.sets)
-        return cls(
-            common,
-            label_thresholds.nan_to_num(common),
-            validation.sets.sum(dim=0) < MIN_SAMPLES,
-            int(label_thresholds.isnan().sum()),
-        )
+        per_label, few = best_thresholds(validation.values, validation.sets), validation.sets.sum(dim=0) < MIN_SAMPLES
+        return cls(common, per_label.nan_to_num(common), few, int(per_label.isnan().sum()))
 
 
 @final

@@ -38,7 +38,7 @@ class Predictor(ABC):
         width: The length of a feature vector.
         thresholds: Above which scores labels are predicted, (L,); None for classes.
         probabilities: Whether its scores are probabilities: of classes they are.
-        few: How many labels share a common threshold, since validation has fewer than 5 samples of each.
+        few: How many labels share a common threshold, as validation has fewer than 5 samples of each.
     """
 
     by: str
@@ -77,13 +77,7 @@ class LinearPredictor(Predictor):
         label sets:  sigmoid(x W + b), or x W + b where these are cosines
 
     W and b are for features as they come: a probe's hold its standardisation. Where there is a head, x is its embedding
-    of length 1.
-
-    Args:
-        classifier: W and b.
-        temperature: What the logits of classes are divided by; see `temperature_of`.
-        head: The network between features and classifier, or None.
-        settings: What was chosen, such as the penalty.
+    of length 1. The temperature is that of `temperature_of`, and settings are what was chosen, such as the penalty.
     """
 
     classifier: LinearClassifier
@@ -153,10 +147,8 @@ class LinearPredictor(Predictor):
                 facts = json.loads(file.metadata()["likewise"])
             if facts["head"] is not None:
                 facts["head"] = head().eval() if facts["head"] == "head" else nn.Identity()
-                weights = {
-                    name.removeprefix("head."): tensor for name, tensor in tensors.items() if name.startswith("head.")
-                }
-                facts["head"].load_state_dict(weights)
+                weights = {name: tensor for name, tensor in tensors.items() if name.startswith("head.")}
+                facts["head"].load_state_dict({name.removeprefix("head."): weights[name] for name in weights})
             facts["names"] = tuple(facts["names"])
             classifier = LinearClassifier(tensors["weight"], tensors["bias"])
             return cls(**facts, classifier=classifier, thresholds=tensors.get("thresholds"))
@@ -173,12 +165,6 @@ class NeighbourPredictor(Predictor):
         score_c = Σ_{j ∈ k nearest, c ∈ y_j} w_j / Σ_{j ∈ k nearest} w_j,   w_j = 1 or exp(s_j/temperature)
 
     Training sample j has the class, or the labels, y_j.
-
-    Args:
-        train: The training samples.
-        k: How many vote.
-        weights: How much each vote counts.
-        temperature: Temperature of the weights by similarity.
     """
 
     train: Features
@@ -207,7 +193,7 @@ class NeighbourPredictor(Predictor):
         return f"the nearest {self.k} of {len(self.train):,} samples"
 
     def _scores(self, vectors: Tensor) -> Tensor:
-        scores, knn = [torch.zeros(0, len(self.names))], KNN(temperature=self.temperature)
+        knn, scores = KNN(temperature=self.temperature), [torch.zeros(0, len(self.names))]
         for _, _, votes in knn.votes(self.train, vectors.float(), [self.k], [self.weights]):
             shares = votes / votes.sum(dim=1, keepdim=True) if self.train.label_kind == "classes" else votes
             scores.append(shares.cpu())
@@ -220,13 +206,11 @@ def temperature_of(logits: Logits, classes: Int[Tensor, " v"]) -> float:
         minimise  (1 - ε)·mean_i -log p_{i, y_i}  +  ε·mean_i -log p_{i, z_i},   p_i = softmax(logits_i / temperature)
 
     y_i is sample i's class, z_i the likeliest other one, and ε = 1/(2n + 2) for n samples: half a sample in n + 1 is
-    taken to be wrong. Otherwise a few samples that all happen to be right would make every probability 1.
+    taken to be wrong. Otherwise a few samples that all happen to be right would make every probability 1. The logits
+    are those of a classifier that has not learned from these samples.
 
-    The logits are those of a classifier that has not learned from these samples.
-
-    Source:
-        C. Guo et al., On Calibration of Modern Neural Networks, 2017; that no target is 1: J. C. Platt, Probabilistic
-        Outputs for Support Vector Machines, 1999, with Jeffreys' half a sample instead of one.
+    Sources: C. Guo et al., On Calibration of Modern Neural Networks, 2017; that no target is 1, J. C. Platt,
+    Probabilistic Outputs for Support Vector Machines, 1999, with Jeffreys' half a sample instead of one.
     """
     from scipy.optimize import minimize_scalar  # noqa: PLC0415 - takes a second to import
 

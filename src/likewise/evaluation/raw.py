@@ -27,11 +27,10 @@ Encode = Callable[[Tensor | LazyInputs], Tensor]
 def raw_features(parts: Parts, features: FeatureParts | None = None, seed: int = 0) -> FeatureParts | None:
     """Return the inputs of the three parts as vectors; large parts are cut to a random subset.
 
-    A part is cut to 2²⁴ numbers. Vectors are standardised, each number by its mean and standard deviation over the
-    training part, since numbers of any unit may stand side by side; one that is constant there is 0. Texts are
-    described by TF-IDF of the 2,048 most frequent words and pairs of words: 1 + log of the count, times the logarithm
-    of the inverse share of training texts that have it, L2-normalised. Of texts a part is cut to 65,536. Images of
-    more than 64 x 64 pixels in three colours are shrunk to these by means.
+    A part is cut to 2²⁴ numbers, or to 65,536 texts. Vectors are standardised, each number by its mean and standard
+    deviation over the training part; one that is constant there is 0. Texts are described by TF-IDF of the 2,048 most
+    frequent words and pairs of words, with logarithms of counts, L2-normalised. Images of more than 64 x 64 pixels in
+    three colours are shrunk to these by means.
 
     Both sides of pairs become vectors where they have the same type and size: texts with one vocabulary for both,
     vectors standardised by their own side. Otherwise only the first does.
@@ -88,12 +87,7 @@ def _make_features(samples: Samples, encode: Encode, part: str) -> Features:
 
 
 def as_vectors(samples: Samples) -> Float[Tensor, "n d"]:
-    """Return all inputs as vectors, those of uint8 divided by 255, large images shrunk.
-
-    Example:
-        >>> as_vectors(Samples(torch.full((2, 1, 2, 2), 255, dtype=torch.uint8))).tolist()
-        [[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]]
-    """
+    """Return all inputs as vectors, those of uint8 divided by 255, large images shrunk."""
     read = (samples.inputs[rows] for rows in torch.arange(len(samples)).split(IMAGE_BATCH))
     inputs = [shrunk(some).flatten(1) for some in read]
     if not inputs:
@@ -103,12 +97,7 @@ def as_vectors(samples: Samples) -> Float[Tensor, "n d"]:
 
 
 def shrunk(inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
-    """Return images of at most 12,288 numbers, means of the pixels of larger ones, in their own dtype.
-
-    Example:
-        >>> shrunk(torch.zeros(1, 3, 160, 80, dtype=torch.uint8)).shape
-        torch.Size([1, 3, 64, 64])
-    """
+    """Return images of at most 12,288 numbers, means of the pixels of larger ones, in their own dtype."""
     if inputs.ndim != 4 or inputs[:1].numel() <= MAX_INPUT_NUMBERS:
         return inputs
     side = math.isqrt(MAX_INPUT_NUMBERS // inputs.shape[1])

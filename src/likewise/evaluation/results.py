@@ -36,10 +36,10 @@ class Results(dict[str, Result]):
 
     def __missing__(self, name: str) -> Result:
         """Find a name that is written otherwise."""
-        known = {_normalize_name(key): result for key, result in self.items()}
-        if _normalize_name(name) not in known:
-            raise KeyError(f"expected one of {', '.join(self)}, got {name!r}")
-        return known[_normalize_name(name)]
+        for key, result in self.items():
+            if _normalize_name(key) == _normalize_name(name):
+                return result
+        raise KeyError(f"expected one of {', '.join(self)}, got {name!r}")
 
     def __contains__(self, name: object) -> bool:
         return _normalize_name(str(name)) in map(_normalize_name, self)
@@ -82,9 +82,8 @@ def evaluate(
     """Evaluate vectors with their labels: by kNN, a linear probe and retrieval, or whatever applies.
 
     Arrays, tensors, data frames or lists are taken, and copied to the CPU in float32. Settings such as k and the
-    penalty are chosen on the validation part, never on the test part. Where none is given, a tenth of each training
-    class is set aside for the choice; then it is learned from too. If there are other classes in the test part, it is
-    evaluated by retrieval and few-shot episodes.
+    penalty are chosen on the validation part. Where none is given, a tenth of each training class is set aside for the
+    choice; then it is learned from too. A test part of other classes is evaluated by retrieval and few-shot episodes.
 
     Args:
         x: The vectors to learn from, (N, D).
@@ -93,11 +92,10 @@ def evaluate(
         y_test: Their classes or label sets.
         x_validation: Vectors to choose settings by. None: a part of x.
         y_validation: Their classes or label sets.
-        evaluations: Names such as "kNN", or objects such as `KNN(k=5)`; one or several. None: those that
-            `likewise evaluate` makes.
+        evaluations: Names such as "kNN", or objects such as `KNN(k=5)`; one or several. None: the usual ones.
         names: The names of classes 0 to C - 1, or of L labels.
-        refit: Whether to learn again from the training and validation parts together, after the choices. None: where
-            the validation part was cut from x. The command does not.
+        refit: Whether to learn again from both parts together, after the choices. None: where validation was cut from
+            x. The command does not.
         seed: Seed of that cut.
         progress: Wraps what takes time, as tqdm does.
 
@@ -105,8 +103,7 @@ def evaluate(
         A `Result` of each evaluation, by name, of which `result["accuracy"]` is a `Score` with its interval.
 
     Raises:
-        ValueError: Shapes, lengths or kinds disagree, a vector isn't finite, there is one class, or an evaluation
-            doesn't apply.
+        ValueError: Shapes, lengths or kinds disagree, a vector isn't finite, or an evaluation doesn't apply.
 
     Memory:
         Three times the vectors in float32, and what the evaluations take.
@@ -133,39 +130,25 @@ def evaluate(
         train, validation, _ = parts
         parts = parts._replace(train=replace(train, whole=train.counts + validation.counts))
     refit = has_cut if refit is None else refit
-    results = [
-        (evaluation.name, evaluation(*parts, refit=refit, progress=progress))
-        for evaluation in applicable(parts, requested)
-    ]
-    notes = [
-        _describe_parts(parts, seed if has_cut else None, refit=refit),
-        left_out(parts) if requested is None else "",
-    ]
-    return Results(results, "; ".join(filter(None, notes)))
+    made = applicable(parts, requested)
+    note = _describe_parts(parts, seed if has_cut else None, refit=refit)
+    lacking = left_out(parts) if requested is None else ""
+    results = [(evaluation.name, evaluation(*parts, refit=refit, progress=progress)) for evaluation in made]
+    return Results(results, "; ".join(filter(None, (note, lacking))))
 
 
 def _as_evaluations(evaluations: Evaluation | str | Sequence[Evaluation | str]) -> list[Evaluation]:
-    several = [evaluations] if isinstance(evaluations, Evaluation | str) else evaluations
-    known = {
-        _normalize_name(name): evaluation_class
-        for evaluation_class in NAMED_EVALUATIONS
-        for name in (evaluation_class.name, evaluation_class.__name__)
-    }
-    unknown = next(
-        (
-            evaluation
-            for evaluation in several
-            if not isinstance(evaluation, Evaluation) and _normalize_name(str(evaluation)) not in known
-        ),
-        None,
-    )
-    if unknown is not None:
-        named = ", ".join(evaluation_class.__name__ for evaluation_class in NAMED_EVALUATIONS)
-        raise ValueError(f"expected evaluations by name or made, got {unknown!r}: name one of {named}")
-    return [
-        evaluation if isinstance(evaluation, Evaluation) else known[_normalize_name(evaluation)]()
-        for evaluation in several
-    ]
+    known = {_normalize_name(name): named for named in NAMED_EVALUATIONS for name in (named.name, named.__name__)}
+    made: list[Evaluation] = []
+    for evaluation in [evaluations] if isinstance(evaluations, Evaluation | str) else evaluations:
+        if isinstance(evaluation, Evaluation):
+            made.append(evaluation)
+        elif (name := _normalize_name(str(evaluation))) in known:
+            made.append(known[name]())
+        else:
+            names = ", ".join(named.__name__ for named in NAMED_EVALUATIONS)
+            raise ValueError(f"expected evaluations by name or made, got {evaluation!r}: name one of {names}")
+    return made
 
 
 def _row(score: Score) -> list[str]:
@@ -192,5 +175,5 @@ def _describe_parts(parts: FeatureParts, seed: int | None, *, refit: bool) -> st
     if seed is None:
         return f"{train:,} training, {validation:,} validation and {test:,} test samples"
     chosen = f"settings chosen on {validation:,} of the training samples (seed {seed})"
-    chosen += ", then learned from all" if refit else ""
-    return f"{train + validation:,} training and {test:,} test samples; {chosen}"
+    after = ", then learned from all" if refit else ""
+    return f"{train + validation:,} training and {test:,} test samples; {chosen}{after}"

@@ -15,13 +15,13 @@ from likewise.evaluation.arrays import gather_samples, three_parts
 from likewise.evaluation.evaluation import Evaluation, ScoreCollector, as_int_list
 from likewise.evaluation.features import Bar, FeatureParts, Features, joined, silent
 from likewise.evaluation.from_source import encoded_as, why_not_fitting, words_of
-from likewise.evaluation.intervals import of_share, over_classes, student, wilson
+from likewise.evaluation.intervals import mean_share, share
 from likewise.evaluation.nearest import TILE, nearest
 from likewise.evaluation.own_rows import classes_among, label_sets_among, own_rows
 from likewise.runs.score_format import format_count
 from likewise.runs.scores import Metric, Result
 
-LABEL_SET_DEPTH = 10  # of label sets
+LABEL_SET_DEPTH = 10
 PRECISION = Metric("precision@1", selects=True)
 METRICS = (PRECISION, Metric("R-precision"), Metric("MAP@R"))
 AT_EACH = ("precision", "recall", "hit rate", "MRR", "MAP", "nDCG")
@@ -42,10 +42,10 @@ class Retrieval(Evaluation):
 
         precision@1 = hit_1,   R-precision = 1/R Σ_{j≤R} hit_j,   MAP@R = 1/R Σ_{j≤R} hit_j · (1/j Σ_{i≤j} hit_i)
 
-    and their means over queries. Nothing is learned and nothing is chosen; the candidate is precision@1 of the
-    validation part. Samples whose class has no second sample aren't queries, but are ranked; a note counts them.
-    Intervals are over classes where the test classes weren't trained on, since other classes would have given other
-    numbers, and turns of a class count as one; else over samples: Wilson's for precision@1, Student's for the others.
+    and their means over queries. Nothing is learned or chosen. Samples whose class has no second sample aren't queries,
+    but are ranked; a note counts them. Intervals are over classes where the test classes weren't trained on, since
+    other classes would have given other numbers, and turns of a class count as one; else over samples: Wilson's for
+    precision@1, Student's for the others.
 
     For each k of `at` also, with r the place of the first hit,
 
@@ -66,8 +66,8 @@ class Retrieval(Evaluation):
         at: k, of what is measured at k; or several. None: precision@1 alone.
         gallery: What is ranked: the other "test" samples, or the "train" samples, as for queries and a gallery.
         among: A gallery of one's own instead: a source with labels, whose inputs the run's encoder encodes.
-        gallery_includes_queries: Whether the test samples are rows of such a gallery, too: each query's own row, which
-            would be found first, is then left out. Otherwise a note counts equal rows, and of many a warning.
+        gallery_includes_queries: Whether the test samples are rows of such a gallery, too: each query's own row is then
+            left out. Otherwise a note counts equal rows, and of many a warning.
 
     Raises:
         ValueError: k or the gallery is invalid.
@@ -209,14 +209,12 @@ class Retrieval(Evaluation):
         evaluation.among = None
         evaluation.gallery = "test" if gallery is None else "train"
         evaluation.gallery_includes_queries = gallery_includes_queries or self.gallery_includes_queries
-        evaluation.check(parts)
-        return evaluation.evaluate(parts, progress=progress)
+        return evaluation(*parts, progress=progress)
 
     def each(self, queries: Features) -> dict[str, Float[Tensor, " m"]]:
         """Return each metric of every query among the others, (M,), by its name; NaN where there is no right answer."""
-        every = torch.arange(len(queries))
         measure = self._of_sets if queries.label_kind == "label sets" else self._of_classes
-        results = measure(queries, queries, every, silent)
+        results = measure(queries, queries, torch.arange(len(queries)), silent)
         return {metric.name: values for metric, values in results.items()}
 
     def _score(self, parts: FeatureParts, progress: Bar) -> Result:
@@ -224,9 +222,8 @@ class Retrieval(Evaluation):
         references, own_index, equal = test, torch.arange(len(test)), ()
         if gallery is not None:
             references, (own_index, equal) = gallery, own_rows(test, gallery, included=self.gallery_includes_queries)
-        values = (self._of_sets if test.label_kind == "label sets" else self._of_classes)(
-            test, references, own_index, progress
-        )
+        measure = self._of_sets if test.label_kind == "label sets" else self._of_classes
+        values = measure(test, references, own_index, progress)
         unseen = test.label_kind == "classes" and len(parts.train) > 0 and not parts.closed
         protocol = {} if gallery is None else {"gallery": self._gallery_name}
         collector = ScoreCollector(self.name, test)
@@ -330,12 +327,8 @@ def add_mean(
     collector: ScoreCollector, metric: Metric, values: Tensor, classes: Tensor | None, *, binary: bool, **details: Any
 ) -> None:
     """Add the mean of queries with its interval: over their classes, or Wilson's of 0 and 1, or Student's."""
-    mean, over = float(values.mean()), len(values) if classes is None else len(classes.unique())
-    if classes is None and binary:
-        bounds = wilson(int(values.sum()), len(values))
-    else:
-        bounds = of_share(student(values) if classes is None else over_classes(values, classes), mean, over)
-    collector.add(metric, mean, *bounds, len(values), classes=None if classes is None else over, **details)
+    scored = share(values > 0) if classes is None and binary else mean_share(values, classes)
+    collector.add(metric, *scored, classes=None if classes is None else len(classes.unique()), **details)
 
 
 def jaccard(first: Bool[Tensor, "... l"], second: Bool[Tensor, "... l"]) -> Float[Tensor, "..."]:

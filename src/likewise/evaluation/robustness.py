@@ -27,9 +27,7 @@ class Robustness(Evaluation):
 
     Every test image is corrupted in every way and encoded again. The probe is that of `LinearProbe`, its penalty chosen
     on clean validation samples. The mean has Student's interval over samples, accuracies have Wilson's. The accuracy
-    under each corruption and severity is a score of a group, such as "gaussian noise severity 3".
-
-    Accuracies under different choices of corruptions, severities or seed can't be compared.
+    under each corruption and severity is a score of a group. Those under different choices can't be compared.
 
     Args:
         corruptions: Names, see `corrupted`. None: all.
@@ -41,8 +39,8 @@ class Robustness(Evaluation):
         As the probe, and one batch of corrupted images.
 
     Source:
-        After D. Hendrycks and T. Dietterich, Benchmarking Neural Network Robustness to Common Corruptions and
-        Perturbations, 2019; corruptions and strengths are ours.
+        D. Hendrycks and T. Dietterich, Benchmarking Neural Network Robustness to Common Corruptions and Perturbations,
+        2019; corruptions and strengths are ours.
 
     Example:
         >>> Robustness(["rotation", "shot_noise"], severities=[2]).settings
@@ -108,7 +106,6 @@ class Robustness(Evaluation):
         return collector.result()
 
     def _encode_corrupted(self, test: Features, corruption: str, severity: int) -> Tensor:
-        if test.origin is None:
-            raise ValueError("expected features that know their images and encoder, got none: see Features.origin")
+        assert test.origin is not None  # noqa: S101 - as `why_not_applicable` has checked
         images = CorruptedRows(test.origin.inputs(test.numbers), test.numbers, corruption, severity, self.seed)
-        return replace(test, vectors=test.origin.encode(images)).vectors
+        return replace(test, vectors=test.origin.encode(images)).vectors  # checks that they are finite

@@ -124,12 +124,10 @@ class RunPredictors:
         return Predictions(ids, predictor.names, scores.numpy(), sets, novelty[0], predictor.probabilities, novelty[1])
 
     def _neighbours(self, *, explicit: bool) -> NeighbourPredictor:
-        features = self.features
-        why = "it keeps no features" if features is None else None
-        if features is not None and features.train.label_kind is None:
-            why = "it has no labels"
-        elif features is not None and not explicit:
-            why = needs_seen_labels(features)
+        features, why = self.features, "it keeps no features"
+        if features is not None:
+            why = None if explicit else needs_seen_labels(features)
+            why = "it has no labels" if features.train.label_kind is None else why
         if features is None or why is not None:
             expected = "expected a run that has learned classes or labels"
             raise ValueError(f"{expected}, got {self.run.folder}: {why}; {LABELLED_REMEDY}")

@@ -40,7 +40,6 @@ class WithinClass(Evaluation):
 
     means over all orders; of the accuracy, that of always naming the most frequent finer class of c in training.
     Samples of coarse classes with one finer class are left out, and so are those without another of their own.
-
     Intervals are as those of `Retrieval`.
 
     Memory:
@@ -81,19 +80,16 @@ class WithinClass(Evaluation):
         names = () if test.within is None else test.within.names
         for metric, value in values.items():
             known = ~value.isnan()
-            for group, among in (
-                (ALL, known),
-                *((Group(SUPERCLASS, name), coarse == n) for n, name in enumerate(names)),
-            ):
+            groups = [(Group(SUPERCLASS, name), coarse == n) for n, name in enumerate(names)]
+            for group, among in ((ALL, known), *groups):
                 rows = (known & among).nonzero().flatten()
                 if len(rows) == 0:
                     continue
                 classes = test.groups[rows] if unseen else None
                 lost = f"{format_count(len(test) - len(rows), 'sample')} left out, {LEFT_OUT[metric == ACCURACY]}"
-                notes = f"chance {100 * float(chances[metric][rows].mean()):.3g} %", lost
-                chosen = settings if metric == ACCURACY else None
-                notes = notes if group == ALL and len(rows) < len(test) else notes[:1]
-                details = {"group": group, "settings": chosen, "notes": notes}
+                chance = f"chance {100 * float(chances[metric][rows].mean()):.3g} %"
+                notes = (chance, lost) if group == ALL and len(rows) < len(test) else (chance,)
+                details = {"group": group, "settings": settings if metric == ACCURACY else None, "notes": notes}
                 add_mean(collector, metric, value[rows], classes, binary=metric in BINARY_METRICS, **details)
             if bool(known.any()):
                 collector.add_outcomes(metric.name, value, known)

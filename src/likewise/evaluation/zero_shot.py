@@ -14,7 +14,7 @@ from torch.nn import functional
 from likewise.data.texts import Texts
 from likewise.evaluation.evaluation import Evaluation, ScoreCollector, needs_classes
 from likewise.evaluation.features import Bar, FeatureParts, Features, silent
-from likewise.evaluation.intervals import of_share, share, student
+from likewise.evaluation.intervals import mean_share, share
 from likewise.evaluation.label_metrics import MAX_ENLARGEMENT
 from likewise.evaluation.nearest import nearest
 from likewise.evaluation.predictions import Predicted, accuracy, selecting_score
@@ -78,18 +78,15 @@ class ZeroShot(Evaluation):
             return f"it needs test samples of 2 classes or more, and there are {len(test)} of {len(test.names)}"
         if self.classes is not None and len(self.classes) != len(test.names):
             return f"it needs a name for each of {len(test.names)} classes, and there are {len(self.classes)}"
-        if (
-            counterparts is None
-            or counterparts.origin is None
-            or not isinstance(counterparts.origin.samples.inputs, Texts)
-        ):
+        origin = None if counterparts is None else counterparts.origin
+        if origin is None or not isinstance(origin.samples.inputs, Texts):
             return "it needs pairs whose second side is texts, and their encoder at hand, and there are none"
         return None
 
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         train, validation, test = parts
         names = self.classes or [name.replace("_", " ") for name in test.names]
-        vectors = self._encode_names(names, parts)
+        vectors = self._encode_names(names, test)
         near = _nearest(test, vectors, progress)
         counts = train.frequencies if train.label_kind == "classes" and parts.closed else torch.zeros(len(names))
         settings = {"templates": len(self.templates)}
@@ -100,8 +97,7 @@ class ZeroShot(Evaluation):
             more.add(TOP_FIVE, *share(right.any(dim=1)), notes=(f"chance {100 * TOP / len(names):.3g} %",))
             more.add_outcomes(TOP_FIVE.name, right.any(dim=1))
         values = _over_classes(right[:, 0], test)
-        mean = float(values.mean())
-        more.add(MACRO, mean, *of_share(student(values), mean, len(values)), len(values), notes=(chance,))
+        more.add(MACRO, *mean_share(values), notes=(chance,))
         more.add_outcomes(MACRO.name, values)
         unseen = _unseen(names, [train, validation] if refit else [train])
         notes = (chance, *_by_names(more, result, right[:, 0], test, unseen))
@@ -112,14 +108,12 @@ class ZeroShot(Evaluation):
             tried = (selecting_score(self.name, predicted, settings),)
         return Result((*scores, *more.scores), tried, (*result.outcomes, *more.outcomes))
 
-    def _encode_names(self, names: Sequence[str], parts: FeatureParts) -> Float[Tensor, "c d"]:
-        counterparts = parts.test.counterparts
-        if counterparts is None or counterparts.origin is None:
-            raise ValueError("expected pairs that know their texts and encoder, got none: see Features.origin")
+    def _encode_names(self, names: Sequence[str], test: Features) -> Float[Tensor, "c d"]:
+        origin = None if test.counterparts is None else test.counterparts.origin
+        assert origin is not None  # noqa: S101 - as `why_not_applicable` has checked
         texts = Texts(text for name in names for text in self.texts_of(name))
-        encoded = Features(counterparts.origin.encode(texts), None, part="names of")  # checks that they are finite
-        vectors = encoded.vectors
-        return functional.normalize(vectors).unflatten(0, (len(names), -1)).mean(dim=1)
+        encoded = Features(origin.encode(texts), None, part="names of")  # checks that they are finite
+        return functional.normalize(encoded.vectors).unflatten(0, (len(names), -1)).mean(dim=1)
 
 
 def _by_names(
@@ -154,11 +148,8 @@ def _over_classes(right: Bool[Tensor, " m"], test: Features) -> Float[Tensor, " 
 def _unseen(names: Sequence[str], learned: Sequence[Features]) -> Bool[Tensor, " c"]:
     """Tell which names stand in no training text, as whole words, without regard to case."""
     origins = [part.counterparts.origin for part in learned if part.counterparts is not None]
-    texts = [
-        origin.samples.inputs.strings
-        for origin in origins
-        if origin is not None and isinstance(origin.samples.inputs, Texts)
-    ]
+    inputs = [origin.samples.inputs for origin in origins if origin is not None]
+    texts = [some.strings for some in inputs if isinstance(some, Texts)]
     if not texts:
         return torch.zeros(len(names), dtype=torch.bool)
     seen = "".join(map(_normalize_text, dict.fromkeys(chain(*texts))))

@@ -25,8 +25,7 @@ def is_number(cell: Any) -> bool:
 def kind_of(cells: Iterable[Any]) -> str:
     """Return what most cells are: images, texts, classes, words, numbers, ids or nothing.
 
-    Different strings are texts if they are long; strings that repeat are classes. Whole numbers that all differ
-    are ids.
+    Different strings are texts if long, strings that repeat are classes, whole numbers that all differ are ids.
     """
     values = [cell for cell in cells if cell is not None and cell != ""]
     if not values or isinstance(values[0], dict | bytes):
@@ -48,11 +47,7 @@ def inputs_among(columns: Mapping[str, Iterable[Any]]) -> tuple[str, list[str]]:
     """
     kinds = {name: kind_of(cells) for name, cells in columns.items()}
     strings = [name for name, column_type in kinds.items() if column_type in STRINGS]
-    images = [
-        name
-        for name, column_type in kinds.items()
-        if column_type == "images" or (column_type in STRINGS and name in IMAGE_COLUMNS)
-    ]
+    images = [name for name in kinds if kinds[name] == "images" or (name in strings and name in IMAGE_COLUMNS)]
     long = [name for name in strings if kinds[name] == "texts" and "numbers" not in kinds.values()]
     texts = [name for name in TEXT_COLUMNS if name in strings][:1] or (strings if len(kinds) == 1 else long)
     return ("images", images) if images else ("texts", texts) if texts else ("numbers", [])

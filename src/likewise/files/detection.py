@@ -32,9 +32,7 @@ def source_for(source: str | Path, data_options: Mapping[str, Any] | None = None
     """Choose the class of `likewise.data` that reads what is at a path or has a name, with its arguments."""
     where = expanded(source)
     if exists(where):
-        return (
-            _of_folder(where, data_options or {}) if where.is_dir() else _choose_file_source(where, data_options or {})
-        )
+        return (_of_folder if where.is_dir() else _choose_file_source)(where, data_options or {})
     if re.search(r"[*?[{]", str(source)) and Path(source).suffix.lower() == TAR:
         return "Shards", {"path": str(source)}
     name = re.sub("[-_ ]", "", str(source)).lower()

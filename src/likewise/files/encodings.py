@@ -25,15 +25,9 @@ CONTROL = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")  # which texts do not cont
 def opened(
     source: Path | bytes, encoding: str | None = None, option: str = OPTION, *, called: str = "", newline: str = ""
 ) -> Generator[IO[str]]:
-    r"""Open text from a file, unzipped if it ends in .gz, or from bytes; a byte order mark is left out.
+    """Open text from a file, unzipped if it ends in .gz, or from bytes; a byte order mark is left out.
 
-    Raises:
-        ValueError: There is no such encoding, or the text is in another; the error names the line, and what is in it.
-
-    Example:
-        >>> with opened(b"lily\nros\xe9\n", "latin-1") as text:
-        ...     text.read().split()
-        ['lily', 'rosé']
+    Another encoding is a ValueError that names the line, and what is in it.
     """
     with binary(source) if isinstance(source, Path) else io.BytesIO(source) as content:
         try:

@@ -71,7 +71,7 @@ def first_to_do(files: Iterable[Path]) -> Lost:
 
 
 def in_words(lost: Lost, where: Path) -> list[str]:
-    """Count what is left out of a folder, and name the first three of each kind."""
+    """Count what is left out of a folder, and name the first of each kind."""
     return [
         f"{len(places):,} {what}{'s' * (len(places) > 1)} in {where} {why}: {first_of(sorted(places))}"
         for (what, why), places in lost.items()
@@ -119,8 +119,8 @@ def classes_of(where: Path, images: Sequence[Path], depth: int) -> list[str]:
     innermost = {image.parts[-2] for image in images if len(image.parts) > depth + 1}
     first, last = first_of(classes), first_of(sorted(innermost))
     if loose and classes:
-        nested_count = len(images) - len(loose)
-        got = f"{len(loose):,} directly in {where / loose[0].parent} and {nested_count:,} in folders ({first})"
+        inside = len(images) - len(loose)
+        got = f"{len(loose):,} directly in {where / loose[0].parent} and {inside:,} in folders ({first})"
         remedy = "move them into these if folders are classes, or set data.label to none"
         raise RefusedError(f"expected every image in the folder of its class, got {got}: {remedy}")
     if depth == 0 and any(name.lower() in PART_NAMES for name in deep):

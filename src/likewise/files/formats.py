@@ -93,21 +93,11 @@ def part_column(
 ) -> tuple[str, list[int]] | None:
     """Return the column that names the part of each row, and the parts as numbers; None if there is none.
 
-    Args:
-        column: The column's name, or "none" for no column. None: the first of the usual ones (split, part, set, fold,
-            subset) whose values all name parts.
-        names: The names of the table's columns.
-        values_of: Returns the values of a column.
-        source: The table, as an error names it.
-
-    Raises:
-        ValueError: The column is named, and does not exist, has a value that is no part, or has no training part.
+    It is the first of `PART_COLUMNS` whose values all name parts, unless `column` names one, or is "none". A column
+    that was named and does not exist, has a value that is no part, or has no training part is a ValueError.
     """
-    if column is None:
-        candidates = [name for name in names if name.lower() in PART_COLUMNS]
-    else:
-        candidates = [] if column == "none" else [column]
-    for name in candidates:
+    usual = [name for name in names if name.lower() in PART_COLUMNS]
+    for name in usual if column is None else [] if column == "none" else [column]:
         cells = [str(value).strip().lower() for value in values_of(name)] if name in names else []
         parts = {cell: PART_NAMES.get(cell) for cell in dict.fromkeys(cells)}
         numbers = [number for number in parts.values() if number is not None]
@@ -115,9 +105,8 @@ def part_column(
             known = dict(zip(parts, with_test_part(numbers), strict=True))
             return name, [known[cell] for cell in cells]
         if column is not None:
-            odd = next((row for row, cell in enumerate(cells) if parts[cell] is None), None)
-            got = f"columns {', '.join(names)}" if not cells else "no train"
-            got = got if odd is None else f"{cells[odd]!r} in row {odd} (counted from 0)"
+            odd = [f"{cell!r} in row {row} (counted from 0)" for row, cell in enumerate(cells) if parts[cell] is None]
+            got = odd[0] if odd else "no train" if cells else f"columns {', '.join(names)}"
             raise ValueError(f"expected train, and validation or test, in column {name!r} of {source}, got {got}")
     return None
 

@@ -13,14 +13,7 @@ REFUSAL = (
 
 
 def describe_pickle(path: Path | str) -> str:
-    """Say which objects a file of `torch.save` or `pickle` holds, and what to do; for any other file return "".
-
-    Example:
-        >>> torch.save(torch.nn.Linear(1, 1), "module.pt")
-        >>> torch.save(torch.nn.Linear(1, 1).state_dict(), "weights.pt")
-        >>> describe_pickle("module.pt").partition(",")[0], describe_pickle("weights.pt")
-        ('pickled objects (torch.nn.modules.linear.Linear)', '')
-    """
+    """Say which objects a file of `torch.save` or `pickle` holds, and what to do; for any other file return ""."""
     try:
         with Path(path).open("rb") as file:
             start = file.read(2)

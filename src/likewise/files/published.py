@@ -42,11 +42,10 @@ PACKAGES = {
 @final
 @dataclass(frozen=True)
 class Published:
-    """Published weights, as they were found."""
+    """Published weights, as they were found: their file, and the place in words."""
 
     file: Path
     origin: str
-    """The place in words, such as "the Hugging Face cache"."""
     packaged: bool = False
     """Whether the file is from a package, which may name tensors differently."""
 
@@ -90,11 +89,11 @@ def find(repository: str, files: Sequence[str]) -> Published:
     if package is None or module_spec is None or module_spec.origin is None:
         install = f"; or pip install {package.distribution}" if package else ""
         raise LookupError(f"{failed}: check the connection{install}")
-    file = next(iter(sorted(Path(module_spec.origin).parent.glob(package.file))), None)
+    installed = f"{package.distribution} {version(package.distribution)}"
+    file = min(Path(module_spec.origin).parent.glob(package.file), default=None)
     if file is None:
-        installed = f"{package.distribution} {version(package.distribution)}"
         raise LookupError(f"no {package.file} in {installed}: install another version")
-    return Published(Path(file), f"the package {package.distribution} {version(package.distribution)}", packaged=True)
+    return Published(file, f"the package {installed}", packaged=True)
 
 
 @contextmanager

@@ -13,12 +13,7 @@ def suggest(
     most: int = 1,
     cutoff: float = 0.6,
 ) -> str:
-    """Return the end of an error: which known words are nearest, by their `names`, or else what `otherwise` says.
-
-    Example:
-        >>> suggest("trian", ["train", "evaluate"]), suggest("x", ["train"], ": see --help")
-        (', did you mean train?', ': see --help')
-    """
+    """Return the end of an error: which known words are nearest, by their `names`, or else what `otherwise` says."""
     near = get_close_matches(word, list(known), most, cutoff)
     shown = [str((names or {}).get(close, close)) for close in near]
     return f", did you mean {' or '.join(shown)}?" if near else otherwise

@@ -30,14 +30,9 @@ T = TypeVar("T", Samples, Features)
 def samples_at(
     inputs: str | Path | Sequence[str | Path], model: Model | None = None, *, labelled: bool = False
 ) -> Samples:
-    """Read samples from a path or by a name, as a run was trained to read them; also single images or texts.
+    """Read samples from what `likewise train` takes as data, or images or texts, as a model's run was trained on them.
 
-    Images are decoded on demand, by the model's preprocessing. Samples need no labels.
-
-    Args:
-        inputs: A folder, a file, or the name of a data set, whatever `likewise train` takes as data; images, or texts.
-        model: Options of its run's data hold for a source of the same kind. None: for features.
-        labelled: Whether labels are wanted though the run was trained without.
+    Images are decoded on demand. Samples need no labels; if `labelled`, labels are read though the run had none.
     """
     other = ImagePreprocessing(3, 1, 1)  # any images, to be refused
     entries, made_of = words_of(inputs), None if model is None else model.preprocessing or other
@@ -92,21 +87,13 @@ def options_of(model: Model, source: str) -> dict[str, Any]:
 
     For a table these are columns of numbers; for pairs, the column of the model's side, and that of the labels.
     """
-    facts = (
-        model.run.metadata
-        if model.run
-        else model.encoder.file.metadata
-        if isinstance(model.encoder, OnnxEncoder)
-        else {}
-    )
+    facts = model.encoder.file.metadata if isinstance(model.encoder, OnnxEncoder) else {}
+    facts = model.run.metadata if model.run else facts
     spec = (facts.get("parts") or {}).get("data") or {}
     args, learned = spec.get("init_args") or {}, str(spec.get("class_path")).rpartition(".")[2]
     if learned == "Pairs" and args.get("path") and source in {"Table", "Text"}:
-        column = args[model.side]
-        return {
-            "label": args.get("label") or "none",
-            **({"text": column} if source == "Text" else {"inputs": [column]}),
-        }
+        column = {"text": args[model.side]} if source == "Text" else {"inputs": [args[model.side]]}
+        return {"label": args.get("label") or "none", **column}
     columns = facts.get("columns") if source in {"Table", "Hub"} else None
     return {**(args if learned == source else {}), **({"inputs": columns} if columns else {})}
 

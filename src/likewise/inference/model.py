@@ -234,21 +234,22 @@ class Model:
         from likewise.inference.stored import Stored, stored_at  # noqa: PLC0415 - likewise
 
         def as_stored(features: Any) -> Stored:
+            if isinstance(features, Stored):
+                return features
             return Stored.of(torch.from_numpy(vectors_of(features, "features")), list(map(str, range(len(features)))))
 
         model = self.of(side or self.side)
-        stored_queries = queries if isinstance(queries, Stored) else as_stored(model.encode(queries))
+        stored_queries = as_stored(queries if isinstance(queries, Stored) else model.encode(queries))
         if isinstance(among, list) and among and isinstance(among[0], str | Path):
             among = model.across.encode(among)
         gallery = stored_at(among, model.across) if isinstance(among, str | Path) else among
-        gallery = gallery if gallery is None or isinstance(gallery, Stored) else as_stored(gallery)
-        mine = (
-            own_of(stored_queries, gallery, included=True) if gallery is not None and gallery_includes_queries else None
-        )
-        parts = [
-            (alike, places) for _, alike, places in neighbours(stored_queries, gallery, k, at_least, own_index=mine)
-        ]
-        similarities, indices = (torch.cat(tensors).numpy() for tensors in zip(*parts, strict=True))
+        gallery = None if gallery is None else as_stored(gallery)
+        mine = None
+        if gallery is not None and gallery_includes_queries:
+            mine = own_of(stored_queries, gallery, included=True)
+        pieces = neighbours(stored_queries, gallery, k, at_least, own_index=mine)
+        _, *parts = zip(*pieces, strict=True)
+        similarities, indices = (torch.cat(tensors).numpy() for tensors in parts)
         source = stored_queries if gallery is None else gallery
 
         def each(column: Any) -> list[list[str]]:
@@ -285,9 +286,8 @@ class Model:
             raise ValueError("expected texts, got an empty one: leave it out, as training does")
         for text in several if self.paired else ():
             if exists(expanded(text)) and self.across.preprocessing and Path(text).suffix.lower() in image_suffixes():
-                raise ValueError(
-                    f"expected texts, got {text}, an image of the {self.across.side} side: give it as that"
-                )
+                side = self.across.side
+                raise ValueError(f"expected texts, got {text}, an image of the {side} side: give it as that")
         return Texts(several)
 
     def _of_array(self, values: Any) -> Tensor:
@@ -295,14 +295,13 @@ class Model:
         if reads_texts(self.encoder):
             raise ValueError("expected texts as strings, got an array: this run was trained on texts")
         if self.preprocessing is not None:
-            is_single = array.ndim == 2 or (
-                array.ndim == 3 and (array.shape[-1] in {1, 3} or array.shape[0] == self.preprocessing.channels)
-            )
+            channels_last, channels = array.shape[-1:] in {(1,), (3,)}, self.preprocessing.channels
+            is_single = array.ndim == 2 or (array.ndim == 3 and (channels_last or array.shape[0] == channels))
             return self.preprocessing.of_tensor(as_images(array[None] if is_single else array))
-        width = self.encoder.input_shape
-        array = array[None] if array.shape == width else array
-        if array.shape[1:] != width or array.dtype.kind not in "uifb":
-            expected = f"expected vectors ({', '.join(map(str, ('N', *width)))}), numbers, as this run was trained on"
+        shape = self.encoder.input_shape
+        array = array[None] if array.shape == shape else array
+        if array.shape[1:] != shape or array.dtype.kind not in "uifb":
+            expected = f"expected vectors ({', '.join(map(str, ('N', *shape)))}), numbers, as this run was trained on"
             raise ValueError(f"{expected}, got {array.shape} of {array.dtype}")
         return torch.from_numpy(np.require(array, np.float32, "W"))
 

@@ -22,19 +22,9 @@ from likewise.models.wrapped import shortened
 
 @final
 class OnnxFile:
-    """An open file that `to_onnx` wrote.
+    """An open file that `to_onnx` wrote, on "cpu", on "cuda", which needs onnxruntime-gpu, or on the best there is.
 
-    Args:
-        path: The file.
-        device: "cpu", or "cuda", which needs onnxruntime-gpu; without it a warning says that the CPU computes. None: a
-            GPU if onnxruntime can use one.
-
-    Attributes:
-        metadata: What the file's metadata tell.
-
-    Raises:
-        ValueError: The file is not there, damaged, or not by `to_onnx`, so that nothing says what its inputs are.
-        ModuleNotFoundError: onnxruntime is not installed.
+    A ValueError says that a file is damaged, or of another origin.
     """
 
     def __init__(self, path: Path | str, device: str | torch.device | None = None) -> None:
@@ -52,13 +42,12 @@ class OnnxFile:
         try:
             session = onnxruntime.InferenceSession(path, providers=providers)
             entries = session.get_modelmeta().custom_metadata_map
-            self.metadata: dict[str, Any] = {
-                name: json.loads(entries[name]) for name in entries if "likewise" in entries
-            }
+            ours = entries if "likewise" in entries else {}
+            self.metadata: dict[str, Any] = {name: json.loads(entry) for name, entry in ours.items()}
         except Exception as error:
             raise ValueError(f"expected an ONNX file, got {path}: {shortened(str(error))}: export it again") from error
         if not self.metadata:
-            got = f"got {path}, which doesn't say what its inputs are: export the run again, or use onnxruntime itself"
+            got = f"got {path}, which doesn't say what its inputs are: export the run again"
             raise ValueError(f"expected an ONNX file by likewise export, {got}")
         self.path, self._session = path, session
 
@@ -96,14 +85,9 @@ def onnx_encoder(path: Path | str, device: str | torch.device | None = None) -> 
 
 @final
 class OnnxEncoder(SizedEncoder):
-    """The encoder of images or vectors in a file; it can't be trained.
+    """The encoder of images or vectors in a file, a path or an `OnnxFile`, for inputs of its shape alone.
 
-    Args:
-        input_shape: The shape of one input, which must be the one that the file was made for.
-        file: Its path, or the `OnnxFile`.
-
-    Raises:
-        ValueError: It is a file of an encoder of texts, or of one of other inputs.
+    It can't be trained.
     """
 
     observes = False

@@ -123,20 +123,11 @@ def hard_negatives(
 ) -> Iterator[tuple[Float[Tensor, "m k"], Int[Tensor, "m k"]]]:
     """Yield, for one group of queries after the other, similarities and places of hard negatives, most similar first.
 
-    Args:
-        queries: Features of one side of each pair.
-        candidates: Features of the other side, each input once.
-        positives: The place of each query's counterpart among them.
-        apart: A number for each query, and for each candidate: those with the same number are no negatives.
-        k: How many of each; where there are fewer, places are -1.
-        from_rank: The most similar that may be a negative has rank 1; those before this one are left out.
-        margin: A candidate that is more similar than the counterpart, less this, is left out, though it keeps its
-            rank: it may well be right. None: none is.
-        least: The smallest similarity that counts. None: any.
-        bar: Shows progress.
-
-    Memory:
-        The k + from_rank nearest of 4,096 queries, and a tile.
+    Candidates are the other side of pairs, each input once, and `positives` the place of each query's counterpart among
+    them. `apart` is a number for each query, and for each candidate: those with the same number are no negatives. The
+    most similar that may be a negative has rank 1; those before `from_rank` are left out. So is, with a margin, what is
+    more similar than the counterpart, less the margin, though it keeps its rank: it may well be right. Where there are
+    fewer than k, places are -1. Memory: the k + from_rank nearest of 4,096 queries, and a tile.
     """
     units = functional.normalize(candidates)
     count = min(k + from_rank - 1, len(candidates))
@@ -149,10 +140,8 @@ def hard_negatives(
         nearest.add(units)
         places = (from_rank - 1 - wrong.nearer).clamp(min=0) + torch.arange(k)
         beyond, places = places >= count, places.clamp(max=count - 1)
-        yield (
-            nearest.similarities.gather(1, places).masked_fill(beyond, -torch.inf),
-            nearest.indices.gather(1, places).masked_fill(beyond, -1),
-        )
+        similarities = nearest.similarities.gather(1, places).masked_fill(beyond, -torch.inf)
+        yield similarities, nearest.indices.gather(1, places).masked_fill(beyond, -1)
 
 
 @final

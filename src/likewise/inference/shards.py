@@ -5,21 +5,20 @@ import json
 import os
 import shutil
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from likewise.data import Samples, Texts
 from likewise.evaluation.encoding import Piece
 from likewise.files.formats import PARTIAL_SUFFIX, PARTS
+from likewise.inference.tables import label_cells
 from likewise.runs import synced
+from likewise.runs.run import written_whole
 
 FACTS = "likewise"
 """The key of a file's metadata."""
@@ -31,22 +30,14 @@ DTYPES = {"float32": torch.float32, "float16": torch.float16}
 
 @final
 class EmbeddingShards:
-    """The shards of a file of features, in a folder beside it, each whole or not there.
+    """The shards of a file of features, .parquet or .npz, in a folder beside it, each whole or not there.
 
-    Args:
-        output: The file that they become, .parquet or .npz.
-        samples: The samples.
-        facts: Where the features come from. Shards that are there must have the same, unless they are begun anew.
-        size: Samples of a shard.
-        width: Length of a feature vector.
-        dtype: Type of the features, float32 or float16.
-        anew: Whether shards of other facts are removed.
+    `facts` say where the features come from: shards that are there must have the same, unless they are begun `anew`.
     """
 
     def __init__(
-        self, output: Path, samples: Samples, facts: Mapping[str, Any], *, size: int, width: int, dtype: str,
-        anew: bool = False,
-    ) -> None:  # fmt: skip
+        self, output: Path, samples: Samples, facts: Mapping[str, Any], *, size: int, width: int, dtype: str, anew: bool
+    ) -> None:
         self.output, self.samples, self.size, self.width, self.dtype = output, samples, size, width, dtype
         self.folder = output.with_name(output.name + PARTIAL_SUFFIX)
         names = hashlib.blake2b(digest_size=16)
@@ -58,9 +49,9 @@ class EmbeddingShards:
         known = {**facts, "samples": len(samples), "ids": names.hexdigest(), "labelling": labels.hexdigest()}
         known |= {"width": width, "normalised": False}
         self.metadata = {**known, "dtype": dtype, "shard_size": size, "names": list(samples.names)}
-        self._check(anew)
+        self._begin_or_go_on(anew)
 
-    def _check(self, anew: bool) -> None:
+    def _begin_or_go_on(self, anew: bool) -> None:
         manifest = self.folder / MANIFEST
         before = {"side": "first", **json.loads(manifest.read_text(encoding="utf-8"))} if manifest.is_file() else {}
         now = json.loads(json.dumps(self.metadata))
@@ -72,7 +63,8 @@ class EmbeddingShards:
         if other:
             shutil.rmtree(self.folder, ignore_errors=True)
             self.folder.mkdir(parents=True)
-            _whole(manifest, lambda path: path.write_text(json.dumps(self.metadata, indent=2), encoding="utf-8"))
+            with written_whole(manifest) as path:
+                path.write_text(json.dumps(self.metadata, indent=2), encoding="utf-8")
 
     def _file(self, shard: range) -> Path:
         return self.folder / f"{shard.start:012}.parquet"
@@ -95,30 +87,22 @@ class EmbeddingShards:
 
         rows = torch.cat([piece.rows for piece in pieces])
         features = torch.cat([piece.features for piece in pieces]).to(DTYPES[self.dtype])
-        self._check_finite(features, rows)
-        lists = pa.FixedSizeListArray.from_arrays(pa.array(features.numpy().ravel()), self.width)
-        columns = {"id": pa.array(list(self.samples.ids[rows]), pa.string()), "features": lists}
-        if self.samples.labels is not None:
-            label_type = pa.string() if self.samples.label_kind == "classes" else pa.list_(pa.string())
-            columns["label"] = pa.array(self._labels(rows), label_type)
-        if self.samples.parts is not None:
-            columns["part"] = pa.array([PARTS[number] for number in self.samples.parts[rows].tolist()], pa.string())
-        lost = {item: name for piece in pieces for item, name in piece.lost.items()}
-        table = pa.table(columns).replace_schema_metadata({FACTS: json.dumps(lost)})
-        _whole(self._file(shard), partial(parquet.write_table, table))
-
-    def _labels(self, rows: Tensor) -> list[Any]:
-        labels, names = self.samples.labels, self.samples.names
-        if labels is None or labels.ndim == 1:
-            return [] if labels is None else [names[label] for label in labels[rows].tolist()]
-        return [[names[column] for column in row.nonzero().flatten().tolist()] for row in labels[rows]]
-
-    def _check_finite(self, features: Float[Tensor, "n d"], rows: Tensor) -> None:
         wrong = (~torch.isfinite(features).all(dim=1)).nonzero().flatten()
         if len(wrong):
             name = next(iter(self.samples.ids[rows[wrong[:1]]]))
             remedy = "check its input" if self.dtype == "float32" else "check its input, or leave out --dtype"
             raise ValueError(f"expected finite features of {self.dtype}, got others of {name}: {remedy}")
+        lists = pa.FixedSizeListArray.from_arrays(pa.array(features.numpy().ravel()), self.width)
+        columns = {"id": pa.array(list(self.samples.ids[rows]), pa.string()), "features": lists}
+        if self.samples.labels is not None:
+            label_type = pa.string() if self.samples.label_kind == "classes" else pa.list_(pa.string())
+            columns["label"] = pa.array(label_cells(self.samples.names, self.samples.labels[rows]), label_type)
+        if self.samples.parts is not None:
+            columns["part"] = pa.array([PARTS[number] for number in self.samples.parts[rows].tolist()], pa.string())
+        lost = {item: name for piece in pieces for item, name in piece.lost.items()}
+        table = pa.table(columns).replace_schema_metadata({FACTS: json.dumps(lost)})
+        with written_whole(self._file(shard)) as path:
+            parquet.write_table(table, path)
 
     @property
     def lost(self) -> dict[int, str]:
@@ -128,16 +112,14 @@ class EmbeddingShards:
         metadata = (parquet.read_schema(self._file(shard)).metadata or {} for shard in self.all)
         return {int(item): name for footer in metadata for item, name in json.loads(footer[FACTS.encode()]).items()}
 
-    def join(self) -> Path:
+    def join(self) -> None:
         """Make all shards one file, a shard at a time, under its own name once it is whole, and remove their folder."""
-        write = {".parquet": self._as_table, ".npz": self._as_arrays}[self.output.suffix.lower()]
         beside = self.folder / f"whole{self.output.suffix}"
-        write(beside)
+        {".parquet": self._as_table, ".npz": self._as_arrays}[self.output.suffix.lower()](beside)
         synced(beside)
         beside.replace(self.output)
         synced(self.output.absolute().parent)
         shutil.rmtree(self.folder, ignore_errors=True)
-        return self.output
 
     def _tables(self, *columns: str) -> Iterator[Any]:
         from pyarrow import parquet  # noqa: PLC0415 - comes with `datasets`
@@ -170,26 +152,19 @@ class EmbeddingShards:
                     for block in blocks:
                         file.write(np.ascontiguousarray(block, dtype).tobytes())
 
-            put("ids", f"<U{max(ids) // 4}", (), (table["id"].to_pylist() for table in self._tables("id")))
-            flat = (table["features"].combine_chunks() for table in self._tables("features"))
-            put(
-                "features",
-                self.dtype,
-                (self.width,),
-                (array.flatten().to_numpy(zero_copy_only=False) for array in flat),
-            )
-            values = (table["label"].to_pylist() for table in self._tables("label")) if index else ()
+            def values(column: str) -> Iterator[list[Any]]:
+                return (table[column].to_pylist() for table in self._tables(column))
+
+            put("ids", f"<U{max(ids) // 4}", (), values("id"))
+            flat = (table["features"].combine_chunks().flatten() for table in self._tables("features"))
+            put("features", self.dtype, (self.width,), (array.to_numpy(zero_copy_only=False) for array in flat))
             if self.samples.label_kind == "classes":
-                put("labels", np.int64, (), ([index[name] for name in some] for some in values))
+                put("labels", np.int64, (), ([index[name] for name in some] for some in values("label")))
             elif index:
-                put("labels", np.bool_, (len(index),), ([[n in row for n in index] for row in some] for some in values))
+                sets = ([[name in row for name in index] for row in some] for some in values("label"))
+                put("labels", np.bool_, (len(index),), sets)
             if self.samples.parts is not None:
-                put(
-                    "parts",
-                    f"<U{max(map(len, PARTS))}",
-                    (),
-                    (table["part"].to_pylist() for table in self._tables("part")),
-                )
+                put("parts", f"<U{max(map(len, PARTS))}", (), values("part"))
             if index:
                 names = np.array(list(index))
                 with archive.open("names.npy", "w") as file:
@@ -218,12 +193,3 @@ def state_of(samples: Samples, source: str | Path | None, output: Path) -> str |
 def _state(file: str | Path) -> bytes:
     about = os.stat(file)  # noqa: PTH116 - likewise
     return f" {about.st_size} {about.st_mtime_ns}\n".encode()
-
-
-def _whole(path: Path, write: Callable[[Path], Any]) -> None:
-    """Write a file beside, and rename it when it is whole and on the disk."""
-    beside = path.with_name(f"{path.name}.new")
-    write(beside)
-    synced(beside)
-    beside.replace(path)
-    synced(path.parent)

@@ -138,8 +138,8 @@ def stored_at(source: Path | str, model: Model, bar: Bar = silent) -> Stored:
     if (path / "run.json").is_file():
         path = Run.open(path).embeddings
         if not path.is_file():
-            remedy = f"likewise evaluate {source} makes them, or name the data itself"
-            raise ValueError(f"expected a run with features, got {source}, which keeps no {path.name}: {remedy}")
+            got = f"got {source}, which keeps no {path.name}: likewise evaluate {source} makes them"
+            raise ValueError(f"expected a run with features, {got}")
     stored = open_features(path, model.side) if exists(path) else None
     if stored is None or (stored.width != model.feature_dim and model.encoder.input_shape == (stored.width,)):
         return encode_samples(samples_at(source, model), model, bar)

@@ -7,9 +7,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from likewise.files.detection import expanded, source_for
 from likewise.files.formats import check_text
-from likewise.runs import synced
+from likewise.runs.run import written_whole
 
 ENDINGS = (".csv", ".jsonl", ".parquet")
 SEPARATOR = ";"  # between labels in a cell of .csv
@@ -40,6 +42,13 @@ def check_apart(path: Path, source: Any) -> None:
         raise ValueError(f"expected --output outside of the tables that are read, got {path}: name another folder")
 
 
+def label_cells(names: Sequence[str], labels: Tensor) -> list[Any]:
+    """Return the name of each sample's class, or those of its labels."""
+    if labels.ndim == 1:
+        return [names[label] for label in labels.tolist()]
+    return [[names[label] for label in row.nonzero().flatten().tolist()] for row in labels]
+
+
 def _has_tables(folder: Path) -> bool:
     with suppress(ValueError):  # which reading it will say
         return source_for(folder)[0] in {"Table", "Text"} and not (folder / "run.json").is_file()
@@ -49,14 +58,9 @@ def _has_tables(folder: Path) -> bool:
 @contextmanager
 def table_at(path: Path) -> Generator[Write]:
     """Give what writes the columns of some rows at a time; the file has its name once it is whole."""
-    beside = path.with_name(f"{path.name}.new")
-    try:
-        with {".csv": _csv, ".jsonl": _json_lines, ".parquet": _parquet}[path.suffix.lower()](beside) as write:
-            yield write
-        synced(beside)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    write_to = {".csv": _csv, ".jsonl": _json_lines, ".parquet": _parquet}[path.suffix.lower()]
+    with written_whole(path) as beside, write_to(beside) as write:
+        yield write
 
 
 @contextmanager

@@ -120,9 +120,7 @@ class ForSentences(nn.Module):
         try:
             return signature.bind(*texts, **named)
         except TypeError:
-            columns = f"{len(texts)} column{'s' * (len(texts) > 1)} of texts" + (
-                ", labels" if labels is not None else ""
-            )
+            columns = f"{len(texts)} column(s) of texts" + ", labels" * (labels is not None)
             raise ValueError(
                 f"expected what {type(self.loss).__name__} takes, {', '.join(takes)}, got {columns}: select columns, "
                 "or wrap the loss in a module of your own that has its other arguments, such as prototypes"

@@ -61,6 +61,12 @@ def scalar(value: float | Tensor, rows: Tensor) -> Tensor:
     return value.to(rows).reshape(()) if isinstance(value, Tensor) else rows.new_full((), value)
 
 
+def wide(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    """Return both in float32 or wider, so that the sum of several gradients is rounded once."""
+    dtype = torch.promote_types(torch.promote_types(first.dtype, second.dtype), torch.float32)
+    return first.to(dtype), second.to(dtype)
+
+
 class Loss(Described, nn.Module, ABC):
     """Abstract base class of all losses, of embeddings or of what is computed from them.
 
@@ -209,14 +215,7 @@ class ContrastiveLoss(Loss):
         """Check the temperature, then the inputs inside the block; if rows are gathered, compare ranks at its end.
 
         An error on one rank is then raised on all ranks, and so is any difference between their losses or inputs. This
-        is the first collective of every call, whether or not anything is gathered afterwards.
-
-        Args:
-            first: An input whose device is used for the exchange if none of the others is a tensor.
-            **inputs: All inputs by name, None for those not given.
-
-        Returns:
-            A context with the inputs; the block may add to them.
+        is the first collective of every call. ``first`` is an input whose device is used if no other is a tensor.
         """
         if "log_temperature" in self._parameters:
             _limit(self.log_temperature)
@@ -284,15 +283,16 @@ class ContrastiveLoss(Loss):
         temperature = self.temperature if temperature is None else temperature
         return evaluate(problem, rows.queries, rows.sections, temperature=temperature, backend=self.backend)
 
+    def scaled(self, vectors: Tensor, dtype: torch.dtype) -> Tensor:
+        """Return vectors as the operator uses them: in a wide dtype, and normalised if the loss normalises."""
+        return normalized(vectors) if self.normalize else vectors.to(dtype)
+
     def vectors(self, rows: ContrastBatch) -> tuple[Float[Tensor, "n d"], Float[Tensor, "r d"]]:
-        """Return the anchors and all references, in the operator's dtype, and normalised if the loss normalises."""
-
-        def of_operator(vectors: Tensor) -> Tensor:
-            return normalized(vectors) if self.normalize else vectors.to(rows.dtype)
-
-        z = of_operator(rows.queries)
-        first = z if rows.references is rows.queries else of_operator(rows.references)
-        return z, torch.cat([first, *map(of_operator, rows.replicated)]) if rows.replicated else first
+        """Return the anchors and all references as the operator uses them."""
+        z = self.scaled(rows.queries, rows.dtype)
+        first = z if rows.references is rows.queries else self.scaled(rows.references, rows.dtype)
+        replicated = [self.scaled(v, rows.dtype) for v in rows.replicated]
+        return z, torch.cat([first, *replicated]) if replicated else first
 
     def evaluate(
         self,
@@ -329,18 +329,20 @@ class ContrastiveLoss(Loss):
     def reduce(
         self,
         losses: Float[Tensor, " n"],
-        active: Bool[Tensor, " n"],
-        positives: PairWeight | Tensor,
+        active: Bool[Tensor, " n"] | None = None,
+        positives: PairWeight | Tensor | None = None,
         anchors: Tensor | None = None,
     ) -> Tensor:
         """Apply the reduction, record the step's statistics, and scale for an exact gradient if gathered.
 
         Args:
             losses: (N,), 0 on inactive rows.
-            active: Which rows are active.
-            positives: The set of pairs with pull, or the number of positives of each query, (N,).
+            active: Which rows are active; None: all.
+            positives: The set of pairs with pull, or the number of positives of each query, (N,); None: one.
             anchors: How many anchors each row counts as, (N,); None: one.
         """
+        active = torch.ones_like(losses, dtype=torch.bool) if active is None else active
+        positives = active.to(losses.dtype) if positives is None else positives
         count = active.sum() if anchors is None else anchors.where(active, 0).sum()
         if self.gathers:
             count = distributed.summed(count) if count.requires_grad else distributed.total(count)

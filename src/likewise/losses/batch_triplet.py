@@ -5,6 +5,7 @@ to a similarity is a whole number, how many triplets it is a negative of less ho
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple, Unpack, final
 
 import torch
@@ -15,10 +16,9 @@ from likewise.losses.base import LossOptions
 from likewise.losses.checks import check_number
 from likewise.losses.class_loss import ClassLoss
 from likewise.losses.contrast_batch import ContrastBatch
-from likewise.losses.ranks import widest
 from likewise.operator.inputs import one_of
 from likewise.operator.precision import first_derivative, without_autocast
-from likewise.pairs.weight import blocks
+from likewise.pairs.weight import blocks, widest
 
 Mining = Literal["all", "all semi-hard", "semi-hard", "hard"]
 Distance = Literal["cosine", "euclidean"]
@@ -82,7 +82,7 @@ class BatchTripletLoss(ClassLoss):
     ) -> Float[Tensor, "..."]:
         """Return the loss of rows by their classes."""
         spec = TripletSpec(classes, torch.cat([*sections]), rows.place, self.margin, self.mining, self.distance)
-        losses, counts = triplets(*self.vectors(rows), spec)
+        losses, counts = _Triplets.apply(*self.vectors(rows), spec)
         positives = rows.same_class(classes, sections) & rows.all_others()
         return self.reduce(losses, counts > 0, positives, anchors=counts)
 
@@ -109,19 +109,10 @@ class TripletSpec(NamedTuple):
     distance: Distance
 
 
-def triplets(
-    anchors: Float[Tensor, "n d"], references: Float[Tensor, "r d"], spec: TripletSpec
-) -> tuple[Float[Tensor, " n"], Int[Tensor, " n"]]:
-    """Return the sum of the losses of each anchor's triplets, and how many it is the mean of.
-
-    Memory:
-        O((N + R)·D), and `CELLS` similarities or one row of them.
-    """
-    return _Triplets.apply(anchors, references, spec)
-
-
 @final
 class _Triplets(torch.autograd.Function):
+    """The sum of the losses of each anchor's triplets, and how many it is the mean of."""
+
     @staticmethod
     def forward(ctx: Any, anchors: Tensor, references: Tensor, spec: TripletSpec) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(anchors, references)
@@ -164,8 +155,8 @@ def _mine_triplets(z: Tensor, references: Tensor, spec: TripletSpec, rows: slice
     negative = ~positive
     if spec.place is not None:
         positive[:, rows.start + spec.place :].fill_diagonal_(fill_value=False)  # an anchor with itself
-    miner = {"all": _all, "all semi-hard": _all_semi_hard, "semi-hard": _semi_hard, "hard": _hard}[spec.mining]
-    result = miner(s, positive, negative, spec.margin)
+    miners = {"all": _all, "all semi-hard": partial(_all, below=True), "semi-hard": _semi_hard, "hard": _hard}
+    result = miners[spec.mining](s, positive, negative, spec.margin)
     return result._replace(losses=result.losses + 0 * s.sum(dim=1))  # NaN where similarities overflow
 
 
@@ -191,10 +182,6 @@ def _all(s: Tensor, positive: Tensor, negative: Tensor, margin: float, *, below:
         met = (met - torch.searchsorted(nearest.values, s, right=True)).clamp(min=0)
     weights = met.to(s).where(negative, 0).scatter_add_(1, nearest.indices, -count.to(s))
     return Triplets(sums.where(count > 0, 0).sum(dim=1).to(s), count.sum(dim=1), weights)
-
-
-def _all_semi_hard(s: Tensor, positive: Tensor, negative: Tensor, margin: float) -> Triplets:
-    return _all(s, positive, negative, margin, below=True)
 
 
 def _most(positive: Bool[Tensor, "n r"]) -> int:

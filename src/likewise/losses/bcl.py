@@ -26,10 +26,6 @@ class BCLLoss(ContrastiveLoss):
     so that frequent classes push no harder than rare ones, and no class is missing from the batch, since each has its
     prototype. Every anchor has a positive, the prototype of its class, and is active.
 
-    Args:
-        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
-        **options: See `LossOptions`.
-
     Memory:
         O((N + R + C + Q)·D + tile).
 

@@ -40,7 +40,7 @@ def check_embeddings(name: str, embeddings: Tensor) -> None:
     check_finite(name, embeddings)
 
 
-def check_references(name: str, references: Tensor, embeddings: Tensor, *, beside: str = "embeddings") -> None:
+def check_references(name: str, references: Tensor, embeddings: Tensor, beside: str) -> None:
     """Raise unless references are finite rows, (R, D), with the feature count and device of the checked embeddings."""
     check_embeddings(name, references)
     if references.ndim != 2 or references.shape[-1] != embeddings.shape[-1]:
@@ -50,26 +50,6 @@ def check_references(name: str, references: Tensor, embeddings: Tensor, *, besid
         raise ValueError(
             f"expected {name} on the device of the {beside}, {embeddings.device}, got {references.device}: move them"
         )
-
-
-def check_aligned(name: str, rows: Tensor, embeddings: Tensor, *, beside: str) -> None:
-    """Raise unless rows, (N, D), are paired one to one with the checked embeddings, (N, D)."""
-    check_references(name, rows, embeddings, beside=beside)
-    if rows.shape != embeddings.shape:
-        expected = f"expected {name} to be paired one to one with the {beside}, shape {tuple(embeddings.shape)}"
-        raise ValueError(f"{expected}, got shape {tuple(rows.shape)}: build the batch in pairs")
-
-
-def check_negatives(negatives: Tensor, queries: Tensor) -> None:
-    """Raise unless there are as many hard negatives, one or more, of each of the checked queries."""
-    check_tensor("negatives", negatives)
-    shape, (count, features) = negatives.shape, queries.shape
-    if len(shape) not in (2, 3) or 0 in shape[1:] or (shape[0], shape[-1]) != (count, features):
-        expected = (
-            f"expected negatives to be one or more of each query, ({count}, {features}) or ({count}, K, {features})"
-        )
-        raise ValueError(f"{expected}, got shape {tuple(shape)}: give each query its own, or leave them out")
-    check_references("negatives", negatives.reshape(-1, features), queries, beside="queries")
 
 
 def check_ids(name: str, rows_name: str, also: str, inputs: dict[str, Any]) -> None:
@@ -86,8 +66,9 @@ def check_ids(name: str, rows_name: str, also: str, inputs: dict[str, Any]) -> N
         raise ValueError(f"{expected}, got {ids.dtype} of shape {tuple(ids.shape)}: number them, equal ones alike")
 
 
-def check_guide(inputs: dict[str, Any]) -> None:
-    """Raise unless a guide's vectors, if given, are finite, of one width, and one for each row they describe."""
+def check_candidates(inputs: dict[str, Any]) -> None:
+    """Raise unless ids of negatives, and a guide's finite vectors of one width, match the rows they describe."""
+    check_ids("negative_ids", "negatives", "ids", inputs)
     for side in ("queries", "keys", "negatives"):
         name, first = f"guide_{side}", inputs["guide_queries"]
         vectors, rows = inputs[name], inputs[side]
@@ -112,12 +93,6 @@ def describe_missing(names: Iterable[str], inputs: Mapping[str, Any]) -> str:
     present = [name for name in names if inputs[name] is not None]
     missing = [name for name in names if inputs[name] is None]
     return f"{' and '.join(present)} without {' and '.join(missing)}"
-
-
-def check_candidates(inputs: dict[str, Any]) -> None:
-    """Raise unless ids of negatives and a guide's vectors, if given, match the rows they describe."""
-    check_ids("negative_ids", "negatives", "ids", inputs)
-    check_guide(inputs)
 
 
 def check_labels(name: str, labels: Tensor, rows: str, count: int) -> None:
@@ -176,8 +151,8 @@ def check_episodes(inputs: dict[str, Any], names: tuple[str, str, str], remedy: 
             layout = (
                 "feature maps of episodes, (E, Q or K, D, H, W)" if maps else "features of episodes, (E, Q or K, D)"
             )
-            expected = f"expected {name} to be {layout}, got shape {tuple(features.shape)}"
-            raise ValueError(f"{expected}: pass one episode as a batch of one, {name}[None]")
+            got = f"got shape {tuple(features.shape)}: pass one episode as a batch of one, {name}[None]"
+            raise ValueError(f"expected {name} to be {layout}, {got}")
         check_embeddings(name, features.flatten(2).flatten(0, 1))
     episodes, features = queries.shape[0], queries.shape[2]
     if (episodes, features, queries.device) != (means.shape[0], means.shape[2], means.device):
@@ -192,14 +167,6 @@ def check_episodes(inputs: dict[str, Any], names: tuple[str, str, str], remedy: 
     check_classes(names[2], labels.flatten(), "cells" if maps else "queries", labels.numel(), means.shape[1])
     inputs.update({name: inputs[name][:, :0].movedim(2, -1).flatten(0, -2) for name in names[:2]})
     del inputs[names[2]]
-
-
-def check_prototypes(prototypes: Tensor, queries: Tensor, count: int, target: str = "label") -> None:
-    """Raise unless there is one prototype with the queries' features for each label (or class), (count, D)."""
-    check_references("prototypes", prototypes, queries, beside="queries")
-    if len(prototypes) != count:
-        expected = f"expected prototypes to be one for each {target}, ({count}, D), got {len(prototypes)}"
-        raise ValueError(f"{expected}: use likewise.memory.Prototypes({count}, {queries.shape[-1]})")
 
 
 def check_number(name: str, value: object, low: float, high: float, usual: str, *, domain: str = "number") -> float:

@@ -61,7 +61,12 @@ class CrossEntropyLoss(Loss):
             class_logits: One logit per class for each sample, (B, C), or for each of its V views, (B, V, C).
             labels: Classes of the samples, 0 … C − 1, (B,).
         """
-        rows, classes = _with_classes(class_logits, labels)
+        _check_logits(class_logits, "class")
+        if class_logits.shape[-1] < 2:
+            expected = "expected class_logits to have at least two classes, got one, which every sample would belong to"
+            raise ValueError(f"{expected}: use two classes, or BCELoss with label sets over one label")
+        check_classes("labels", labels, "samples", len(class_logits), class_logits.shape[-1])
+        rows, classes = _flatten_views(class_logits, labels.to(class_logits.device, torch.int64))
         count = max(len(rows), 1)
         self.last = {"accuracy": (rows.detach().argmax(dim=1) == classes).sum() / count}
         smoothed = functional.cross_entropy(rows, classes, reduction="sum", label_smoothing=self.label_smoothing)
@@ -172,12 +177,7 @@ class AsymmetricLoss(Loss):
         self.clip = check_number("clip", clip, 0, 0.99, "0 to 0.2")
 
     def forward(self, class_logits: Float[Tensor, "..."], labels: Int[Tensor, "b l"]) -> Float[Tensor, ""]:
-        """Return the loss of a batch.
-
-        Args:
-            class_logits: One logit per label for each sample, (B, L), or for each of its V views, (B, V, L).
-            labels: Multi-hot labels of the samples, zeros and ones, (B, L).
-        """
+        """Return the loss of a batch, whose arguments are those of `BCELoss.forward`."""
         rows, sets = _with_label_sets(class_logits, labels)
         self.last = {"micro_f1": _micro_f1(rows.detach(), sets)}
         likelihoods = torch.where(sets > 0, self._of_positives(rows), self._of_negatives(rows))
@@ -194,16 +194,6 @@ class AsymmetricLoss(Loss):
         likelihoods = torch.logaddexp(functional.logsigmoid(-logits), margin)
         hard = shifted > 0
         return (shifted.where(hard, 1) ** self.gamma_negative * likelihoods).where(hard, 0)
-
-
-def _with_classes(class_logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return checked logits as rows (B·V, C), float32 or wider, and the class of each, (B·V,)."""
-    _check_logits(class_logits, "class")
-    if class_logits.shape[-1] < 2:
-        expected = "expected class_logits to have at least two classes, got one, which every sample would belong to"
-        raise ValueError(f"{expected}: use two classes, or BCELoss with label sets over one label")
-    check_classes("labels", labels, "samples", len(class_logits), class_logits.shape[-1])
-    return _flatten_views(class_logits, labels.to(class_logits.device, torch.int64))
 
 
 def _with_label_sets(class_logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -163,10 +163,7 @@ def describe_input(name: str, value: Any) -> str:
 
 
 def values_of(loss: nn.Module, inputs: Mapping[str, Any]) -> dict[str, str]:
-    """Return a checksum of what must be the same on all ranks to the bit: what a loss learns, and inputs held whole.
-
-    Sharded parameters are left out.
-    """
+    """Return checksums of what must be the same on all ranks: what a loss learns, but no shards; inputs held whole."""
     held = {name: value for name, value in loss.named_parameters() if type(value) is nn.Parameter}
     replicated = {name: value for name, value in inputs.items() if name in REPLICATED_INPUTS}
     held |= {name: value for name, value in replicated.items() if type(value) in {Tensor, nn.Parameter}}
@@ -174,12 +171,7 @@ def values_of(loss: nn.Module, inputs: Mapping[str, Any]) -> dict[str, str]:
 
 
 def checksum(value: Tensor) -> str:
-    """Return a checksum that tells values apart bit for bit, whatever device or processor they are on.
-
-    Example:
-        >>> checksum(torch.tensor([[1.0, 2.0]])), checksum(torch.tensor([[2.0, 1.0]]))
-        ('ff800000', 'fe800000')
-    """
+    """Return a checksum that tells values apart bit for bit, whatever device or processor they are on."""
     bits = value.detach().contiguous().view(BITS[value.element_size()])
     sums = bits.flatten(1).sum(dim=0, dtype=torch.int64) if bits.ndim > 1 else bits.flatten().to(torch.int64)
     weights = 2 * torch.arange(len(sums), device=sums.device) + 1  # columns that change places are told apart

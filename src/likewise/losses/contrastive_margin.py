@@ -85,4 +85,4 @@ class ContrastiveMarginLoss(ClassLoss):
         sums = zip(outcome.logsums[-2:], of_pairs, strict=True)
         zeros = torch.zeros_like(outcome.logsums[0])
         losses = sum((loss * (count / pairs.clamp(min=1)) for loss, pairs in sums), zeros)
-        return self.reduce(losses, torch.ones_like(losses, dtype=torch.bool), positives)
+        return self.reduce(losses, positives=positives)

@@ -35,7 +35,6 @@ class DCLLoss(ContrastiveLoss):
     anchors are inactive, and the loss is 0.
 
     Args:
-        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         weighted: Whether positives are weighted by ω (DCLW), which needs exactly two views.
         sigma: σ > 0; the larger σ, the closer ω is to 1. Used only if weighted.
         **options: See `LossOptions`. Gathered, B and ω's sum cover all processes; ω always uses the cosine.

@@ -33,7 +33,6 @@ class HardNegativeLoss(ContrastiveLoss):
     of one sample has no negatives: its anchors are inactive, and the loss is 0, with gradient 0.
 
     Args:
-        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         beta: β ≥ 0, how much extra weight close negatives get.
         class_prior: τ⁺, 0 ≤ τ⁺ < 1, the probability that a view of another sample belongs to the anchor's class.
         **options: See `LossOptions`. The bound e^{−1/τ} is the smallest e^{s} of unit vectors, not of others.
@@ -79,7 +78,7 @@ class HardNegativeLoss(ContrastiveLoss):
         excess = (near - weights).masked_fill(~active, 0) - positive
         margin = count.clamp(min=1).log() + self._debiased(excess, -1 / scalar(self.temperature, near) - positive)
         losses = torch.logaddexp(margin, torch.zeros_like(margin))  # −log(e^s / (e^s + G)), from log G − s
-        return self.reduce(losses.where(active, 0), active, active.to(losses.dtype))
+        return self.reduce(losses.where(active, 0), active)
 
     def check(self, inputs: dict[str, Any]) -> None:
         """Raise unless there are two views."""

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature
+from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature, wide
 from likewise.losses.candidates import Candidates, of_all
 from likewise.losses.checks import check_candidates, check_ids, check_number
 from likewise.losses.inputs import Embeddings, PerAnchor, References
@@ -42,7 +42,6 @@ class InfoNCELoss(ContrastiveLoss):
     With an empty queue and no negatives only the query's own key is left: the loss is then 0, with gradient 0.
 
     Args:
-        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         symmetric: Whether to average both directions (CLIP); "joint": four in one softmax (GTE). Neither with a queue.
         guide_margin: How much less similar than its own key, by cosine, a guide must find what pushes a query (GIST).
         **options: See `LossOptions`. Gathered, keys and negatives are those of all processes, but not the queue.
@@ -132,14 +131,13 @@ def both_ways(
 ) -> Tensor:
     """Return the mean of both directions: keys find queries, too."""
     if among.negatives is not None or among.guide_keys is not None or loss.gathers:  # directions have different pairs
-        queries, keys = _wide(queries, keys)
+        queries, keys = wide(queries, keys)
         back = one_way(loss, keys, queries, among.back._replace(negatives=None), temperature)
         return (one_way(loss, queries, keys, among, temperature) + back) / 2
     rows = loss.rows(queries, keys)
     problem = ContrastSpec((Push(among.nearby(rows)),), rows.aligned(), both_ways=True)
     (forth,), (back,), attraction, *_ = loss.outcome(rows, problem, temperature)
-    everyone = torch.ones_like(forth, dtype=torch.bool)
-    return loss.reduce((forth + back) / 2 - attraction, everyone, everyone.float())
+    return loss.reduce((forth + back) / 2 - attraction)
 
 
 def one_way(
@@ -152,7 +150,7 @@ def one_way(
 
 def joint(loss: ContrastiveLoss, queries: Tensor, keys: Tensor, among: Candidates) -> Tensor:
     """Return the loss of both directions, among queries as well as keys, in one softmax."""
-    queries, keys = _wide(queries, keys)
+    queries, keys = wide(queries, keys)
     rows = loss.rows(queries, keys)
     back, sample, not_own = among.back, rows.samples()[0], rows.aligned().__invert__()
     of_query = [among.nearby(rows), not_own & among.others(rows, among.guide_queries)]
@@ -169,11 +167,4 @@ def joint(loss: ContrastiveLoss, queries: Tensor, keys: Tensor, among: Candidate
     pull = concat([rows.aligned(), *(NoPairs(*weight.shape) for weight in of_query[1:])])
     (forth,), _, attraction, *_ = loss.outcome(rows, ContrastSpec((Push(concat(of_query)),), pull))
     (back,), *_ = loss.outcome(rows._replace(queries=keys), ContrastSpec((Push(concat(of_key)),)))
-    everyone = torch.ones_like(forth, dtype=torch.bool)
-    return loss.reduce(torch.logaddexp(forth, back) - attraction, everyone, everyone.float())
-
-
-def _wide(queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
-    """Return both in float32 or wider, so that the sum of several gradients is rounded once."""
-    dtype = torch.promote_types(torch.promote_types(queries.dtype, keys.dtype), torch.float32)
-    return queries.to(dtype), keys.to(dtype)
+    return loss.reduce(torch.logaddexp(forth, back) - attraction)

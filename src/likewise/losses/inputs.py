@@ -9,6 +9,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from typing import Any, ClassVar, final, get_args
 
 import torch
@@ -81,8 +82,11 @@ class References(ArgSpec):
     aligned: bool = False
 
     def check(self, name: str, value: Any, inputs: Given, loss: Any) -> None:
-        check = checks.check_aligned if self.aligned else checks.check_references
-        check(name, value, inputs[self.beside], beside=self.beside)
+        shape = tuple(inputs[self.beside].shape)
+        checks.check_references(name, value, inputs[self.beside], self.beside)
+        if self.aligned and value.shape != shape:
+            expected = f"expected {name} to be paired one to one with the {self.beside}, shape {shape}"
+            raise ValueError(f"{expected}, got shape {tuple(value.shape)}: build the batch in pairs")
 
 
 @final
@@ -95,7 +99,14 @@ class PerAnchor(ArgSpec):
     of: str
 
     def check(self, name: str, value: Any, inputs: Given, loss: Any) -> None:
-        checks.check_negatives(value, inputs[self.of])
+        checks.check_tensor(name, value)
+        count, features = inputs[self.of].shape
+        shape = tuple(value.shape)
+        if len(shape) not in (2, 3) or 0 in shape[1:] or (shape[0], shape[-1]) != (count, features):
+            expected = f"one or more of each of the {self.of}, ({count}, {features}) or ({count}, K, {features})"
+            got = f"got shape {shape}: give each its own, or leave them out"
+            raise ValueError(f"expected {name} to be {expected}, {got}")
+        checks.check_references(name, value.reshape(-1, features), inputs[self.of], self.of)
 
 
 @final
@@ -109,7 +120,11 @@ class Prototypes(ArgSpec):
     of: str
 
     def check(self, name: str, value: Any, inputs: Given, loss: Any) -> None:
-        checks.check_prototypes(value, inputs[self.beside], _width(self.of, inputs, loss))
+        count, rows = _width(self.of, inputs, loss), inputs[self.beside]
+        checks.check_references(name, value, rows, self.beside)
+        if len(value) != count:
+            expected = f"expected {name} to be one for each label, ({count}, D), got {len(value)}"
+            raise ValueError(f"{expected}: use likewise.memory.Prototypes({count}, {rows.shape[-1]})")
 
 
 @final
@@ -181,14 +196,8 @@ def checked(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
     if not kinds:
         return forward  # it checks its inputs in the context of `ContrastiveLoss.checks` itself
     _check_names(forward, kinds, {param.name for param in parameters})
-    order: list[str] = []
-    while len(order) < len(kinds):
-        ready = [name for name in kinds if name not in order and not (set(kinds[name].after) & set(kinds)) - set(order)]
-        if not ready:
-            waiting = ", ".join(name for name in kinds if name not in order)
-            expected = f"expected inputs of {forward.__qualname__} that are checked one after another"
-            raise TypeError(f"{expected}, got {waiting}, which wait for each other: let one name no other")
-        order += ready
+    after = {name: [first for first in spec.after if first in kinds] for name, spec in kinds.items()}
+    order = [*TopologicalSorter(after).static_order()]
     names = {param.name: None for param in parameters}
     listed = next((name for name in [*names][:1] if isinstance(kinds.get(name), Embeddings)), "")
     optional = {param.name: param.default for param in parameters if param.default is not param.empty}
@@ -201,8 +210,11 @@ def checked(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
         arguments = optional | dict(zip(names, args, strict=False)) | kwargs
         if takes_more or len(args) <= len(names):
             _check_all(arguments, arguments if takes_more else names, required, loss)
-            with loss.checks(*(_unpack_views(args) or args)[:1], **arguments) as inputs:
-                args = _in_one(args, inputs, listed, loss)
+            views = _unpack_views(args)
+            with loss.checks(*(views or args)[:1], **arguments) as inputs:
+                if listed and views:
+                    inputs[listed] = _stacked(views, type(loss).__name__)
+                    args = inputs[listed], *args[1:]
                 for name in order:
                     value, spec = inputs[name], kinds[name]
                     if value is None and name not in optional:
@@ -255,14 +267,6 @@ def _unpack_views(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the views if the first argument is a list of them, as loaders make it; a list of numbers has none."""
     listed = args and isinstance(args[0], list | tuple) and any(isinstance(view, Tensor) for view in args[0])
     return tuple(args[0]) if listed else ()
-
-
-def _in_one(args: tuple[Any, ...], inputs: dict[str, Any], first: str, loss: Any) -> tuple[Any, ...]:
-    """Return the arguments with a list of views stacked into one tensor, which replaces it in ``inputs``, too."""
-    if not first or not _unpack_views(args):
-        return args
-    inputs[first] = _stacked(_unpack_views(args), type(loss).__name__)
-    return inputs[first], *args[1:]
 
 
 def _parameters(forward: Callable[..., Tensor]) -> list[inspect.Parameter]:

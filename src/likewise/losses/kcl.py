@@ -30,8 +30,6 @@ class KCLLoss(ContrastiveLoss):
 
     Args:
         k: Maximum number of other samples of an anchor's class that are its positives; an integer ≥ 1.
-        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
-        **options: See `LossOptions`.
 
     Returns:
         The loss, a scalar. Sampling is seeded with one number from torch's global generator (rank 0's, if gathered), so

@@ -37,9 +37,7 @@ class LiftedStructureLoss(ClassLoss):
     the pair. The paper has the distance itself.
 
     Args:
-        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         margin: m, in units of the cosine.
-        **options: See `LossOptions`.
 
     Returns:
         A call returns the mean over all positive pairs (i, p) with negatives, a scalar; with ``reduction="none"`` each

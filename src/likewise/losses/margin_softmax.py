@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature, scalar
+from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature, scalar, wide
 from likewise.losses.checks import check_number
 from likewise.losses.inputs import Classes, Embeddings, References
-from likewise.operator import ContrastSpec, Push, normalized
+from likewise.operator import ContrastSpec, Push
 from likewise.operator.inputs import check_temperature
 from likewise.operator.precision import without_autocast
 from likewise.operator.whole import MAX_PAIRS
@@ -37,8 +37,7 @@ class MarginSoftmax(ContrastiveLoss):
         prototypes: Annotated[Float[Tensor, "c d"], References("embeddings")],
     ) -> Float[Tensor, "..."]:
         """Return the loss of embeddings, (N, D) or (B, V, D), with a class for each sample, (B,), and prototypes."""
-        wide = torch.promote_types(torch.promote_types(embeddings.dtype, prototypes.dtype), torch.float32)
-        embeddings, prototypes = embeddings.to(wide), prototypes.to(wide)  # so that gradients are rounded once
+        embeddings, prototypes = wide(embeddings, prototypes)
         rows = self.rows(embeddings, prototypes[:0], replicated=(prototypes,))  # the only references: no rows to gather
         classes = rows.of_anchors(labels.to(rows.queries.device, torch.int64))
         numbers = torch.arange(len(prototypes), device=classes.device)
@@ -51,13 +50,11 @@ class MarginSoftmax(ContrastiveLoss):
                 rest = negatives.logsumexp(dim=1)
             else:
                 (rest,), *_ = self.outcome(rows, ContrastSpec((Push(~SameClass(classes, numbers)),)))
-                both = rows.queries, prototypes[classes]
-                z, class_vectors = (normalized(v) if self.normalize else v.to(rows.dtype) for v in both)
+                z, class_vectors = (self.scaled(v, rows.dtype) for v in (rows.queries, prototypes[classes]))
                 target, temperature = self.target(z, class_vectors), scalar(self.temperature, rest)
             excess = rest - target / temperature
             losses = torch.logaddexp(excess, torch.zeros_like(excess))
-        ones = torch.ones_like(losses)
-        return self.reduce(losses, ones.bool(), positives=ones.detach())
+        return self.reduce(losses)
 
 
 @final
@@ -74,7 +71,6 @@ class ArcFaceLoss(MarginSoftmax):
     Beyond θ = π − m, where cos(θ + m) would increase again, it is replaced by cos θ − m sin m.
 
     Args:
-        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         margin: m in radians, from 0 to π/2.
         **options: See `LossOptions`. Embeddings and prototypes that are not normalised here must have length 1.
 
@@ -118,9 +114,7 @@ class CosFaceLoss(MarginSoftmax):
     which is the equation of all contrastive losses, with push $e^{-m/\tau}$ on the own prototype, plus m/τ.
 
     Args:
-        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         margin: m, in units of the cosine.
-        **options: See `LossOptions`.
 
     Memory:
         O((N + C)·D + tile).
@@ -158,7 +152,6 @@ class ProxyNCALoss(MarginSoftmax):
 
     Args:
         temperature: τ > 0; see `ContrastiveLoss`. It is half the paper's T, which divides squared distances.
-        **options: See `LossOptions`.
 
     Memory:
         O((N + C)·D + tile).

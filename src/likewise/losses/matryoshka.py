@@ -14,8 +14,8 @@ from likewise.losses.clip import ClipLoss
 from likewise.losses.inputs import vectors_of
 from likewise.losses.paco import PaCoLoss
 from likewise.losses.rascal import RASCALLoss
+from likewise.operator.inputs import FLOAT_DTYPES
 
-FLOAT_DTYPES = torch.float16, torch.bfloat16, torch.float32, torch.float64
 FIXED_WIDTH_LOSSES = ClipLoss, PaCoLoss, RASCALLoss  # ready features, logits, a cache
 
 
@@ -86,8 +86,6 @@ class Matryoshka(nn.Module):
         takes = [*signature_of(self).parameters]
         names = [takes[min(index, len(takes) - 1)] for index in range(len(args))] + [*kwargs]
         inputs = [*zip(names, (*args, *kwargs.values()), strict=True)]
-        if any(_is_no_matrix(value) for name, value in inputs if name in self._vectors):
-            return self.loss(*args, **kwargs)  # which refuses it
         features: list[tuple[str, Tensor]] = []
 
         def widened(name: str, rows: Tensor) -> Tensor:
@@ -109,8 +107,9 @@ class Matryoshka(nn.Module):
         """Apply a function to an input's rows, or to each of a list of views; the loss refuses anything else."""
         if isinstance(value, list | tuple):
             return [self._of_rows(function, name, part) for part in value]
-        rows = isinstance(value, Tensor) and value.ndim > 1
-        return function(value) if rows and name in self._vectors else value
+        if name not in self._vectors or not isinstance(value, Tensor) or value.dtype not in FLOAT_DTYPES:
+            return value
+        return function(value) if value.ndim > 1 and value.layout is torch.strided and not value.is_nested else value
 
     def _check(self, features: list[tuple[str, Tensor]]) -> None:
         counts = sorted({rows.shape[-1] for _, rows in features})
@@ -120,13 +119,6 @@ class Matryoshka(nn.Module):
                     f"expected as many features of {', '.join(dict(features))}, at least the {max(self.widths)} of the "
                     f"widest, got {' and '.join(map(str, counts))}: encode all to one width, and leave out wider ones"
                 )
-
-
-def _is_no_matrix(value: Any) -> bool:
-    if isinstance(value, list | tuple):
-        return any(map(_is_no_matrix, value))
-    strided = isinstance(value, Tensor) and value.layout is torch.strided and not value.is_nested
-    return isinstance(value, Tensor) and not (strided and value.dtype in FLOAT_DTYPES)
 
 
 def signature_of(loss: nn.Module) -> inspect.Signature:

@@ -29,8 +29,6 @@ class MSCLoss(ContrastiveLoss):
     Args:
         alpha: α > 0, the pull of instances relative to that of prototypes.
         beta: β > 0, the push of instances relative to that of prototypes.
-        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
-        **options: See `LossOptions`.
 
     Returns:
         The loss, a scalar. ``last["positives_per_anchor"]`` counts instances and prototypes.

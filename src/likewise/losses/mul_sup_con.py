@@ -23,10 +23,6 @@ class MulSupConLoss(ContrastiveLoss):
     an anchor: the mean is over these, not over queries. A label that no reference has is not an anchor; a query without
     any anchor is inactive, with loss 0 and no gradient.
 
-    Args:
-        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
-        **options: See `LossOptions`.
-
     Returns:
         A call returns the mean over all (query, label) anchors, a scalar; with ``reduction="none"``, each query's sum
         over its labels, (N,). ``last["active_anchors"]`` counts (query, label) anchors, and
@@ -36,8 +32,7 @@ class MulSupConLoss(ContrastiveLoss):
         O((N + R)·(D + L)); see `likewise.contrast`.
 
     Source:
-        Zhang, Wu, "Multi-Label Supervised Contrastive Learning", AAAI 2024, equation 6. The authors' code adds 1e-12 to
-        counts and subtracts a maximum taken before masking; here nothing is added.
+        Zhang, Wu, "Multi-Label Supervised Contrastive Learning", AAAI 2024, equation 6.
 
     Example:
         >>> import torch

@@ -33,7 +33,6 @@ class MultiSimilarityLoss(ClassLoss):
         beta: β > 0, the scale of negatives.
         threshold: λ, in units of the cosine.
         epsilon: ε, to keep only positives with s ≤ max_n s_in + ε and negatives with s > min_p s_ip − ε; None: all.
-        **options: See `LossOptions`.
 
     Memory:
         O((N + R)·D + tile). With ε, similarities are computed twice more, and again wherever the weights are.

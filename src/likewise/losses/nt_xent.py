@@ -19,10 +19,6 @@ class NTXentLoss(ContrastiveLoss):
 
     where p runs over the other views of anchor i's sample; with two views there is only one.
 
-    Args:
-        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
-        **options: See `LossOptions`.
-
     Memory:
         O(B·V·D); see `likewise.contrast`.
 

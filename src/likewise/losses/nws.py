@@ -46,11 +46,9 @@ class NWSLoss(ContrastiveLoss):
             training labels.
         alpha: α > 0, the pull of instances relative to that of prototypes.
         beta: β > 0, the push of instances relative to that of prototypes.
-        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         aggregation: "mean" or "max" of S over the pairs of labels.
         normalized: Whether to leave out the correction for the own key, so that Σ_r w_ir = |y_i| exactly.
         positives_in_denominator: Whether every positive pushes too, with weight 1.
-        **options: See `LossOptions`.
 
     Returns:
         The loss, a scalar. ``last["positives_per_anchor"]`` counts instances and prototypes.
@@ -163,13 +161,9 @@ def _checked(similarity: Tensor | str) -> Tensor:
     if similarity.ndim != 2 or similarity.shape[0] != similarity.shape[1] or similarity.dtype not in FLOAT_DTYPES:
         got = f"got {similarity.dtype} of shape {tuple(similarity.shape)}"
         raise ValueError(f"expected label_similarity to be a floating-point matrix (L, L), {got}")
-    if not torch.isfinite(similarity).all():
-        message = "expected label_similarity to be finite, got NaN or infinity: use 0 for labels that never occur"
-        raise ValueError(f"{message}, as likewise.label_pair_similarity does")
     if not ((similarity >= 0) & (similarity <= 1)).all():
-        got = f"got {similarity.min():g} … {similarity.max():g}: scale it, NPMI by (NPMI + 1)/2"
+        got = f"got {similarity.min():g} … {similarity.max():g}: scale NPMI by (NPMI + 1)/2, 0 for labels never seen"
         raise ValueError(f"expected label_similarity to be within [0, 1], {got}")
     if not torch.allclose(similarity, similarity.T, rtol=0, atol=1e-6):
-        message = "expected label_similarity to be symmetric, got a matrix that is not"
-        raise ValueError(f"{message}: average it with its transpose")
+        raise ValueError("expected label_similarity to be symmetric, got another: average it with its transpose")
     return similarity

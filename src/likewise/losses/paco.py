@@ -31,7 +31,6 @@ class PaCoLoss(ContrastiveLoss):
     Args:
         alpha: α ≥ 0, the weight of a row of the anchor's class, relative to 1 for the centre of that class.
         temperature: τ > 0; see `ContrastiveLoss`. It divides the similarities only, not the logits.
-        **options: See `LossOptions`.
 
     Memory:
         O(N·(D + C) + (R + Q)·D + tile).
@@ -81,7 +80,7 @@ class PaCoLoss(ContrastiveLoss):
         weights = 1 + self.alpha * positives.row_sum(dtype, logits.device)
         everything = torch.logaddexp(repulsion.to(dtype), torch.logsumexp(logits, dim=1))
         losses = everything - (logits.where(one_hot, 0).sum(dim=1) + self.alpha * attraction) / weights
-        return self.reduce(losses, torch.ones_like(losses, dtype=torch.bool), positives)
+        return self.reduce(losses, positives=positives)
 
     def check(self, inputs: dict[str, Any]) -> None:
         """Raise unless there is a logit of each class for each embedding."""

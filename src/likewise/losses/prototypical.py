@@ -9,7 +9,7 @@ from torch import Tensor
 from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature, scalar
 from likewise.losses.checks import check_episodes
 from likewise.losses.inputs import Episodic
-from likewise.operator import normalized
+from likewise.pairs.weight import widest
 
 
 @final
@@ -26,7 +26,6 @@ class PrototypicalLoss(ContrastiveLoss):
     differences, which stay exact where classes lie close together and far from the origin; ``backend`` has no effect.
 
     Args:
-        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         **options: See `LossOptions`. Here normalize is False unless given; with it, queries and class means have length
             1, and s is (2 cos − 2) / τ. Gathered, a query still meets its own episode alone; the mean is over all.
 
@@ -65,8 +64,9 @@ class PrototypicalLoss(ContrastiveLoss):
             query_labels: Each query's class within its episode, 0 … K − 1, (E, Q).
         """
         rows = self.rows(query_features.flatten(0, 1), class_means.flatten(0, 1), local=True)
-        queries, means = (self._compared(features, rows.dtype) for features in (query_features, class_means))
-        logits = -squared_distances(queries, means).flatten(0, 1)
+        both = query_features, class_means
+        queries, means = (self.scaled(features.flatten(0, 1), rows.dtype).view_as(features) for features in both)
+        logits = -_SquaredDistances.apply(queries, means).flatten(0, 1)
         logits = logits / scalar(self.temperature, logits)
         labels = query_labels.flatten().to(logits.device, torch.int64).unsqueeze(1)
         active = ((labels >= 0) & (labels < logits.shape[1])).squeeze(1)
@@ -74,13 +74,10 @@ class PrototypicalLoss(ContrastiveLoss):
         # relative to the query's own class, which becomes 0: logits far below it keep their digits
         negatives = (logits - logits.gather(1, labels)).scatter(1, labels, -torch.inf).logsumexp(dim=1)
         losses = torch.logaddexp(negatives, torch.zeros_like(negatives)).where(active, 0).to(rows.dtype)
-        loss = self.reduce(losses, active, positives=active.to(losses.dtype))
+        loss = self.reduce(losses, active)
         nearest = logits.detach().argmax(dim=1) == labels.squeeze(1)
         self.last["accuracy"] = (nearest & active).sum() / active.sum().clamp(min=1)
         return loss
-
-    def _compared(self, features: Tensor, dtype: torch.dtype) -> Tensor:
-        return normalized(features.flatten(0, 1)).view_as(features) if self.normalize else features.to(dtype)
 
     def check(self, inputs: dict[str, Any]) -> None:
         """Raise unless the inputs of a batch of episodes are consistent."""
@@ -88,28 +85,17 @@ class PrototypicalLoss(ContrastiveLoss):
         check_episodes(inputs, names, "number the classes of each episode from 0")
 
 
-def squared_distances(queries: Float[Tensor, "e q d"], means: Float[Tensor, "e k d"]) -> Float[Tensor, "e q k"]:
-    """Return the squared distance of each query to each class mean of its episode, from differences, class by class.
-
-    They are summed in float64, and returned in it, so that differences between them keep their digits.
-
-    Memory:
-        O(E·(Q + K)·D + E·Q·K), also while it is differentiated.
-
-    Example:
-        >>> squared_distances(torch.tensor([[[3.0, 0.0]]]), torch.tensor([[[0.0, 4.0], [3.0, 0.0]]]))
-        tensor([[[25.,  0.]]], dtype=torch.float64)
-    """
-    return _SquaredDistances.apply(queries, means)
-
-
 class _SquaredDistances(torch.autograd.Function):
-    """Squared distances whose backward takes the differences anew, and can be differentiated again."""
+    """Squared distances of queries, (E, Q, D), to class means, (E, K, D), from differences, class by class.
+
+    They are summed in float64, and returned in it, so that differences between them keep their digits. The backward
+    takes the differences anew, in O(E·(Q + K)·D + E·Q·K), and can be differentiated again.
+    """
 
     @staticmethod
     def forward(queries: Tensor, means: Tensor) -> Tensor:
         away = (queries - mean.unsqueeze(1) for mean in means.unbind(1))
-        wide = torch.float32 if queries.device.type == "mps" else torch.float64  # MPS has no float64
+        wide = widest(queries.device)
         return torch.stack([difference.square().sum(dim=2, dtype=wide) for difference in away], dim=2)
 
     @staticmethod

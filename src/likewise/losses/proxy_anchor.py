@@ -27,7 +27,6 @@ class ProxyAnchorLoss(ContrastiveLoss):
     $$
 
     Args:
-        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         margin: δ, in units of the cosine.
         **options: See `LossOptions`. Gathered, processes exchange two numbers for each class instead of rows.
 
@@ -64,15 +63,7 @@ class ProxyAnchorLoss(ContrastiveLoss):
         queue: Annotated[Float[Tensor, "q d"] | None, References("embeddings")] = None,
         queue_labels: Annotated[Int[Tensor, " q"] | None, Classes("queue", below="prototypes")] = None,
     ) -> Float[Tensor, "..."]:
-        """Return the loss of a batch.
-
-        Args:
-            embeddings: One view of each sample, (N, D), or V views, (B, V, D). B below is N for one view.
-            labels: Classes of the samples, 0 … C − 1, (B,).
-            prototypes: One row for each class, (C, D), the same on every process.
-            queue: Further rows of x, (Q, D), the same on every process (see `likewise.memory.Queue`).
-            queue_labels: Their classes, (Q,).
-        """
+        """Return the loss of a batch, whose arguments are those of `BCLLoss.forward`."""
         batch = self.rows(embeddings, local=True)
         classes = batch.of_anchors(labels.to(batch.queries.device, torch.int64))
         sums, members = self._sums(prototypes, batch.queries, classes)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from likewise.operator.precision import without_autocast
 from likewise.pairs import Block, PairWeight, WithinClass
+from likewise.pairs.weight import widest
 
 Ranking = Literal["agreement", "current", "uniform"]
 
@@ -228,8 +229,3 @@ class _Positives(NamedTuple):
 
     def by_view(self, values: Tensor) -> Tensor:
         return values.gather(2, self.place[:, None].expand(self.inside.shape))
-
-
-def widest(device: torch.device) -> torch.dtype:
-    """Return the dtype used for sums on a device."""
-    return torch.float32 if device.type == "mps" else torch.float64

@@ -10,11 +10,12 @@ from likewise import distributed
 from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature
 from likewise.losses.contrast_batch import ContrastBatch
 from likewise.losses.inputs import Classes, Embeddings
-from likewise.losses.ranks import Ranking, RankWeights, Statistics, widest
+from likewise.losses.ranks import Ranking, RankWeights, Statistics
 from likewise.memory import FeatureCache
 from likewise.operator import normalized
 from likewise.operator.inputs import one_of
 from likewise.pairs import Equal, SameClass
+from likewise.pairs.weight import widest
 
 RankLevel = Literal["view", "sample"]
 
@@ -47,7 +48,6 @@ class RASCALLoss(ContrastiveLoss):
     Args:
         num_samples: Size of the training set; sample indices are below it.
         feature_dim: Number of features D of an embedding.
-        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         ranking: "agreement" is the loss; "current" weights by the current rank only, $W_{ip} \propto 1 - \rho_{ip}/(m_i
             - 1)$, independent of the cache; "uniform" is SupCon, bit for bit. Only to report the drifts in ``last``,
             "current" also computes the cached ranks, and "uniform" both; `SupConLoss` avoids that cost.

@@ -27,7 +27,6 @@ class SigLIPLoss(ContrastiveLoss):
     many more negatives. The second sum is over the hard negatives of all queries, too, if there are some.
 
     Args:
-        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         bias: b, a number, "learned" from −10 on, or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         guide_margin: How much less similar than its own key, by cosine, a guide must find what pushes a query.
         **options: See `LossOptions`. Gathered, keys and negatives are those of all processes. Never by kernels.
@@ -77,8 +76,7 @@ class SigLIPLoss(ContrastiveLoss):
         bias = self.bias.to(queries.device) if isinstance(self.bias, Tensor) else self.bias
         pushes = Push(nearby & ~positives, 1.0, "softplus", bias), Push(positives, -1.0, "softplus", -bias)
         apart, together = self.outcome(rows, ContrastSpec(pushes)).logsums
-        everyone = torch.ones_like(apart)
-        return self.reduce(apart + together, everyone.bool(), everyone.detach())
+        return self.reduce(apart + together)
 
     def check(self, inputs: dict[str, Any]) -> None:
         """Raise if ids or a guide's vectors do not match the rows they describe."""

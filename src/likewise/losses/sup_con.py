@@ -11,7 +11,7 @@ from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature, scal
 from likewise.losses.checks import check_tensor, describe_missing
 from likewise.losses.contrast_batch import ContrastBatch
 from likewise.losses.inputs import Embeddings, Labels, References
-from likewise.operator import ContrastSpec, Push, normalized, pairwise_sum
+from likewise.operator import ContrastSpec, Push, pairwise_sum
 from likewise.operator.inputs import is_plain, one_of
 from likewise.pairs import AllPairs, Explicit, PairWeight, SameClass, SharesLabel, concat
 from likewise.pairs.sets import is_zeros_and_ones
@@ -42,10 +42,8 @@ class SupConLoss(ContrastiveLoss):
     negatives only, an anchor without these is inactive too, and the mean is over all positive pairs.
 
     Args:
-        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         form: "out", with the mean over positives outside the logarithm, as the paper recommends, "in", inside it, or
             "pairs", one logarithm for each positive pair, against the negatives only.
-        **options: See `LossOptions`.
 
     Memory:
         O((N + R)·D + tile) with class labels; a mask adds its own size, label sets add O((N + R)·L).
@@ -116,7 +114,7 @@ class SupConLoss(ContrastiveLoss):
         """
         (negatives_lse,), *_ = self.outcome(rows, ContrastSpec((Push(negatives),)))
         active = (negatives_lse != -torch.inf) & positives.support(negatives_lse.device)
-        z, *sections = (normalized(v) if self.normalize else v.to(rows.dtype) for v in (rows.queries, *rows.sections))
+        z, *sections = (self.scaled(v, rows.dtype) for v in (rows.queries, *rows.sections))
         extra_feature = -negatives_lse.masked_fill(~active, 0) * scalar(self.temperature, negatives_lse)
         losses = pairwise_sum(
             torch.cat([z, extra_feature[:, None]], dim=1),
@@ -148,20 +146,15 @@ class SupConLoss(ContrastiveLoss):
                 expected = f"expected labels and {name} to be both classes or both label sets of the same length"
                 raise ValueError(f"{expected}, got shapes {tuple(labels.shape)} and {tuple(section_labels.shape)}")
         if mask is not None:
-            _check_mask(mask)
+            check_tensor("mask", mask)
+            if not is_plain(mask.dtype) or not is_zeros_and_ones(mask):
+                got = f"got {mask.dtype} with other values: compare it with a threshold first"
+                raise ValueError(f"expected mask to be zeros and ones, {got}")
         one_view = embeddings.ndim == 2 or embeddings.shape[1] == 1
         if labels is None and mask is None and (references is not None or one_view):
             got = f"got only embeddings of shape {tuple(embeddings.shape)}"
             remedy = "pass labels, a mask, or two views of each sample, (B, V, D)"
             raise ValueError(f"expected something that defines the positives, {got}: {remedy}")
-
-
-def _check_mask(mask: Tensor) -> None:
-    check_tensor("mask", mask)
-    if not is_plain(mask.dtype):
-        raise ValueError(f"expected mask to be zeros and ones, got {mask.dtype}: convert it with .bool()")
-    if not is_zeros_and_ones(mask):
-        raise ValueError("expected mask to be zeros and ones, got other values: compare it with a threshold first")
 
 
 def _positives(

@@ -10,7 +10,6 @@ from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature, scal
 from likewise.losses.batch_triplet import Distance
 from likewise.losses.checks import check_number
 from likewise.losses.inputs import Embeddings, References
-from likewise.operator import normalized
 from likewise.operator.inputs import one_of
 
 
@@ -28,13 +27,10 @@ class TripletLoss(ContrastiveLoss):
     which is the equation of all contrastive losses, with push 1 on the positive and $e^{m/\tau}$ on the negative. No
     anchor is compared with another's references, so it is evaluated row by row, and ``backend`` has no effect.
 
-    Relation to other losses: with one negative and m = 0 it is exactly SupCon. As τ → 0,
-    $\tau \ell \to \max(0, s_n - s_p + m) = \tfrac{1}{2} \max(0, \|a - p\|^2 - \|a - n\|^2 + 2m)$, the triplet loss with
-    a hinge. If the positive is much closer, $\ell \approx e^{(s_n - s_p) / \tau}$, whose first-order expansion,
-    $\frac{1}{2\tau} (\|a - p\|^2 - \|a - n\|^2 + 2\tau)$, is a triplet loss with margin 2τ: a limit, not an identity.
+    With one negative and m = 0 it is exactly SupCon. As τ → 0, τℓ becomes $\max(0, s_n - s_p + m)$, the triplet loss
+    with a hinge.
 
     Args:
-        temperature: τ > 0, a number, "learned", or a 0-d or (1,) tensor or parameter, which then receives a gradient.
         margin: m, by how much the positive's similarity is to exceed the negative's; in units of the cosine, or of the
             distance.
         distance: "cosine", or "euclidean": s is then −‖a − p‖ and −‖a − n‖, and the gradient of two equal rows is 0.
@@ -71,7 +67,7 @@ class TripletLoss(ContrastiveLoss):
     ) -> Float[Tensor, "..."]:
         """Return the loss of anchors, (N, D), with their positives and negatives in the same order, (N, D) each."""
         rows = self.rows(anchors, positives, replicated=(negatives,), local=True)
-        a, p, n = (normalized(v) if self.normalize else v.to(rows.dtype) for v in (rows.queries, *rows.sections))
+        a, p, n = (self.scaled(v, rows.dtype) for v in (rows.queries, *rows.sections))
         temperature = scalar(self.temperature, a)
         if self.distance == "cosine":
             nearer = (a * (n - p)).sum(dim=1)
@@ -79,5 +75,4 @@ class TripletLoss(ContrastiveLoss):
             nearer = torch.linalg.vector_norm(a - p, dim=1) - torch.linalg.vector_norm(a - n, dim=1)
         logits = (nearer + self.margin) / temperature
         losses = torch.logaddexp(logits, torch.zeros_like(logits))
-        ones = torch.ones_like(losses)
-        return self.reduce(losses, ones.bool(), positives=ones.detach())
+        return self.reduce(losses)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from likewise.memory.checks import check_size, check_tensor
 from likewise.operator.inputs import check_finite
 from likewise.pairs.keys import Keys
+from likewise.pairs.weight import widest
 
 
 @final
@@ -81,9 +82,8 @@ class FeatureCache(nn.Module):
         self._check_features(features, len(sample_index))
         index = sample_index.long()
         sample = Keys(index, index)
-        wide = torch.float32 if features.device.type == "mps" else torch.float64  # MPS has no float64
         with torch.no_grad():
-            total = sample.sum(features.to(wide))
+            total = sample.sum(features.to(widest(features.device)))
             mean = (total / torch.as_tensor(sample.counts(index.device)).unsqueeze(-1)).to(self.features.dtype)
             check_finite("features", mean)
             self.features[index] = mean

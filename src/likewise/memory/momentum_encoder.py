@@ -127,16 +127,11 @@ class MomentumEncoder(nn.Module):
 
     def _check_same(self, shapes: dict[str, torch.Size], mine: dict[str, Tensor]) -> None:
         followed = {name: mine[name].shape for name in self._followed}
-        different = shapes.items() ^ followed.items()
-        if different:
+        if different := shapes.items() ^ followed.items():
             name, _ = min(different)
-            if name not in shapes:
-                got = f"no {name!r}"
-            elif name not in followed:
-                got = f"an unknown {name!r}"
-            else:
-                got = f"{name!r} of shape {tuple(shapes[name])} where the average has {tuple(followed[name])}"
-            raise ValueError(f"expected the encoder that was copied, got {got}: pass the .module of a wrapper")
+            theirs, kept = (tuple(each[name]) if name in each else "none" for each in (shapes, followed))
+            got = f"got {name!r} of shape {theirs} where the average has {kept}: pass the .module of a wrapper"
+            raise ValueError(f"expected the encoder that was copied, {got}")
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Convert tied buffers only once, so that they stay tied."""
@@ -179,7 +174,7 @@ def _move(average: Tensor, online: Tensor, rate: float) -> None:
 
 def _check_encoder(encoder: nn.Module) -> None:
     if not isinstance(encoder, nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]
-        message = f"expected encoder to be a module, got {type(encoder).__name__}: pass an instance of the class"
-        raise ValueError(message)  # noqa: TRY004 - bad input is a ValueError at every public entry
+        got = f"got {type(encoder).__name__}: pass an instance of the class"
+        raise ValueError(f"expected encoder to be a module, {got}")  # noqa: TRY004 - as at every public entry
     if any(is_lazy(tensor) for tensor in (*encoder.parameters(), *encoder.buffers())):
         raise ValueError("expected encoder to have initialised parameters, got lazy ones: run a batch through it first")

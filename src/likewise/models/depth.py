@@ -11,12 +11,7 @@ CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 
 class Block(NamedTuple):
-    """A part of a network that stays whole.
-
-    Args:
-        name: Where it is in the network, with dots.
-        parameters: What is learned in it.
-    """
+    """A part of a network that stays whole: where it is, with dots, and what is learned in it."""
 
     name: str
     parameters: tuple[nn.Parameter, ...]
@@ -28,11 +23,6 @@ def blocks_of(network: nn.Module) -> list[Block]:
     What only holds blocks is taken apart: containers, modules with one part, and those with a container of modules of
     one class. Normalisations belong to the block before, and what such a holder has of its own, as the class token of a
     vision transformer, to the first block.
-
-    Example:
-        >>> from likewise.models import ResNet
-        >>> [block.name for block in blocks_of(ResNet((3, 32, 32), depth=8))]
-        ['stem.0', 'stages.0.0', 'stages.1.0', 'stages.2.0']
     """
     parts: list[tuple[str, list[nn.Parameter]]] = []
     for name, module in _split_blocks(network, ""):

@@ -60,12 +60,9 @@ def to_onnx(
         A copy of the encoder on the CPU, and the file.
 
     Example:
-        >>> import tempfile
         >>> from likewise.models import MLP
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     file = Path(folder) / "mlp.onnx"
-        ...     to_onnx(MLP((3,), width=4), file)
-        ...     file.exists()
+        >>> to_onnx(MLP((3,), width=4), "mlp.onnx")
+        >>> Path("mlp.onnx").exists()
         True
     """
     check_installed("onnx", "onnxscript", "onnxruntime")
@@ -97,12 +94,10 @@ def check_installed(*modules: str) -> None:
     """Raise a ModuleNotFoundError unless modules of the extra are installed."""
     for name in modules:
         if find_spec(name) is None:
-            message = f"expected the module {name}, which is not installed: pip install 'likewise[onnx]'"
-            raise ModuleNotFoundError(message, name=name)
+            raise ModuleNotFoundError(f"expected {name}, got none: pip install 'likewise[onnx]'", name=name)
 
 
-class _DifferentError(ValueError):
-    """A file's outputs are not the encoder's."""
+class _DifferentError(ValueError): ...
 
 
 @final

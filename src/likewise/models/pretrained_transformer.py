@@ -194,10 +194,7 @@ class PretrainedTransformer(TextEncoder):
 
 
 def _load_published(name: str) -> tuple[Any, Any, tuple[Any, dict[str, str], str | None, int | None], str]:
-    """Load a model and the modules of sentence-transformers that follow; say how texts are read, and its origin.
-
-    How they are read is its tokenizer, its prompts by name, which of them is usual, and how many tokens of a text.
-    """
+    """Load a model, the modules that follow, (tokenizer, prompts, usual prompt, length), and its origin."""
 
     def load(library: Any, source: str) -> tuple[list[Any], Any]:
         if not library.utils.hub.has_file(source, "modules.json"):

@@ -59,9 +59,7 @@ def count_of_rows(inputs: Any) -> int:
         raise ValueError(f'expected inputs with tensors, got {got}: of a tokenizer ask for return_tensors="pt"')
     if len({shape[0] for _, shape in shapes}) > 1:
         got = ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes)
-        raise ValueError(
-            f"expected tensors with one row for each input, got {got}: repeat what all rows share, or add it in method="
-        )
+        raise ValueError(f"expected tensors with as many rows, got {got}: repeat what all share, or add it in method=")
     return shapes[0][1][0]
 
 

@@ -145,15 +145,9 @@ def reads_texts(encoder: nn.Module) -> TypeGuard[TextEncoder]:
 
 
 def by_length(encode: Callable[[Tensor], Tensor], inputs: Int[Tensor, "n t"]) -> Float[Tensor, "n d"]:
-    """Encode rows of tokens in groups of similar length: the shorter half, half of the rest, and so on.
+    """Encode rows of tokens in groups of similar length, with less padding: the shorter half, half of the rest, ...
 
-    The results are those of all rows at once, for fewer tokens of padding: a few long texts do not lengthen all. Groups
-    depend on N alone, so that several processes make as many.
-
-    Example:
-        >>> rows = torch.tensor([[3, 4, 5], [6, 0, 0]]).repeat(16, 1)
-        >>> torch.equal(by_length(lambda rows: rows.sum(dim=1, keepdim=True), rows), rows.sum(dim=1, keepdim=True))
-        True
+    The number of groups depends on N alone, so that several processes make as many.
     """
     lengths = (inputs != PADDING).sum(dim=1)
     order = lengths.argsort(stable=True)
@@ -290,15 +284,9 @@ class Transformer(_OwnTokens):
 
 
 def word_pieces(texts: Iterable[str], vocabulary: int) -> Any:
-    """Train a tokenizer of lower-cased words, and parts of rarer ones, by byte-pair encoding (Sennrich et al., 2016).
+    """Train a tokenizer of words in lower case, and parts of rarer ones, by byte-pair encoding (Sennrich et al., 2016).
 
-    The vocabulary is the largest number of tokens, padding and mask included. The mask also stands for characters that
-    the texts don't have.
-
-    Example:
-        >>> tokenizer = word_pieces(["pull what is alike", "push what is not"], vocabulary=60)
-        >>> tokenizer.encode("What? is").tokens
-        ['what', '[MASK]', 'is']
+    The vocabulary includes padding and the mask, which also stands for characters that the texts don't have.
     """
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers  # noqa: PLC0415 - of an extra
 

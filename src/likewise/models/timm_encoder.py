@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, ClassVar, Literal, final
+from typing import Any, ClassVar, Literal, cast, final
 
 import torch
 from jaxtyping import Float
@@ -155,12 +155,8 @@ def _record_loads() -> Generator[list[tuple[nn.Module, Shapes]]]:
     level = log.level
 
     def record(network: nn.Module, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        shapes = {
-            key: tensor.shape
-            for key, tensor in state_dict.items()
-            if isinstance(tensor, Tensor) and tensor.is_floating_point()
-        }
-        loads.append((network, shapes))
+        tensors = {key: tensor for key, tensor in state_dict.items() if isinstance(tensor, Tensor)}
+        loads.append((network, {key: tensor.shape for key, tensor in tensors.items() if tensor.is_floating_point()}))
         return load(network, state_dict, *args, **kwargs)
 
     modules.load_state_dict = record
@@ -175,23 +171,18 @@ def _record_loads() -> Generator[list[tuple[nn.Module, Shapes]]]:
 def _check_fit(network: nn.Module, shapes: Shapes, name: str, input_shape: tuple[int, ...], file: str) -> None:
     missing, further, other = _misfits(network, shapes)
     if missing or further or other:
-        first = (*other, *missing, *further)[0]
         theirs = next((candidate for candidate in _alike(name) if _fits(candidate, shapes, input_shape)), None)
+        remedy = f"they are those of {theirs}" if theirs else "give a file of this network, or the name of theirs"
         raise ValueError(
             f"expected weights of {name} in {file}, got {len(missing)} missing, {len(further)} too many and "
-            f"{len(other)} of other shapes, such as {first}: "
-            + (f"they are those of {theirs}" if theirs else "give a file of this network, or the name of theirs")
+            f"{len(other)} of other shapes, such as {(*other, *missing, *further)[0]}: {remedy}"
         )
 
 
 def _misfits(network: nn.Module, shapes: Shapes) -> tuple[list[str], list[str], list[str]]:
-    """Return parameters that are missing, weights that a part of the network lacks, and weights of other shapes.
-
-    Weights of parts that the network does not have, such as a classifier or a decoder, do not matter.
-    """
+    """Return missing parameters, further weights of parts that the network has, and weights of other shapes."""
     expected = {key: value.shape for key, value in network.state_dict().items()}
-    configuration: Any = network.pretrained_cfg
-    named = configuration.get("classifier") or ()
+    named = cast("Any", network.pretrained_cfg).get("classifier") or ()
     classifiers = (named,) if isinstance(named, str) else named
     parts = {key.partition(".")[0] for key in expected} - {name.partition(".")[0] for name in classifiers}
     missing = [key for key, _ in network.named_parameters() if key not in shapes]
@@ -249,7 +240,6 @@ def _shrink_stem(model: Any, name: str) -> None:
 
 
 def _find_published(name: str) -> Published:
-    """Find a network's published weights."""
     import timm  # noqa: PLC0415 - timm is optional
 
     configuration = timm.get_pretrained_cfg(name)

@@ -18,9 +18,7 @@ WEIGHT_KEYS = (
     *("teacher", "student", "net", "network", "backbone", "module", "weights"),
 )
 """Keys of the weights in checkpoints, those first that are taken of several: as timm, the running average."""
-COPY_NAMES = re.compile(
-    r"(^|[._])(momentum|encoder_k|key|target|student)[._]"
-)  # not taken where another copy matches as well
+COPY_NAMES = re.compile(r"(^|[._])(momentum|encoder_k|key|target|student)[._]")  # taken if no other copy matches
 OWN_TENSORS = {"num_batches_tracked", "mean", "std", "tokenizer"}  # which a network has counted or observed itself
 BASE_LAYER, ADAPTER = ".base_layer.", ".lora_"  # of peft, which puts adapters beside layers
 MAX_DEPTH = 4  # of mappings within mappings
@@ -38,21 +36,13 @@ BY_ORDER = "in order, as names differ: tensors of one shape may have each other'
 @final
 @dataclass(frozen=True)
 class Matched:
-    """The tensors of a file that went into a network.
-
-    Args:
-        file: The file.
-        taken: How many of the network's tensors are those of the file.
-        missing: Names of the network's tensors that the file does not have, or has in another shape.
-        unexpected: Names of the file's tensors that the network has no place for.
-        chosen: Which copy of the network was taken, where the file has several, and how, where not by names.
-    """
+    """The tensors of a file that went into a network, and those on either side that match nothing."""
 
     file: str
     taken: int
-    missing: tuple[str, ...]
-    unexpected: tuple[str, ...]
-    chosen: str = ""
+    missing: tuple[str, ...]  # of the network, also where the file has another shape
+    unexpected: tuple[str, ...]  # of the file
+    chosen: str = ""  # which copy of the network, where the file has several; and how, where not by names
 
     def __str__(self) -> str:
         parts = (("missing", self.missing), ("not used", self.unexpected))
@@ -71,29 +61,7 @@ def load_weights(network: nn.Module, file: str | Path) -> Matched:
     `nn.Sequential(*network.children())`, tensors are matched in order, if each has the other's shape and no names tell
     of another kind, such as bias and weight; .safetensors has them in the order of their names, so not there. What it
     counts or observes itself, such as the mean of its inputs, is taken too, and may be missing, as adapters may, beside
-    which the weights are those of the layers.
-
-    Args:
-        network: Takes the weights, in its own dtype.
-        file: A state dict, .safetensors or what `torch.save` writes, also within a checkpoint.
-
-    Returns:
-        What matched.
-
-    Raises:
-        ValueError: There is no such file, it is no file of tensors, or has less than half of the network's numbers; or
-            the embeddings of tokens are of other tokens.
-
-    Example:
-        >>> import tempfile
-        >>> from likewise.models import MLP
-        >>> trained = MLP((3,), width=4)
-        >>> state_dict = {f"module.{key}": value for key, value in trained.state_dict().items()}
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     file = f"{folder}/trained.pth"
-        ...     torch.save({"state_dict": state_dict}, file)
-        ...     print(str(load_weights(MLP((3,), width=4), file)).partition(" from ")[0])
-        19 of 19 tensors
+    which the weights are those of the layers. A file with less than half of the network's numbers is a ValueError.
     """
     (source, within), target = _read_tensors(Path(file)), network.state_dict()
     pairs, copies = _by_names(source, target)
@@ -121,8 +89,8 @@ def _read_tensors(path: Path) -> tuple[dict[str, Tensor], str]:
     """Read the tensors of a file by name, and say which were taken where it has several sets."""
     if path.is_dir():
         files = sorted(file.name for file in path.iterdir() if file.suffix in {".safetensors", ".pth", ".pt", ".bin"})
-        inside = f", {names_of(files)}" if files else ""
-        raise ValueError(f"expected a file of weights, got the folder {path}: give a file in it{inside}")
+        inside = names_of(files) or "which has none"
+        raise ValueError(f"expected a file of weights, got the folder {path}: give a file in it, {inside}")
     if not path.is_file():
         raise ValueError(f"expected a file of weights, got {path}, which does not exist: check the path")
     if objects := describe_pickle(path):

@@ -18,10 +18,7 @@ REMEDY = "wrap it in a module whose forward returns them"
 
 
 def dry_run(module: nn.Module, input_shape: tuple[int, ...], name: str) -> Tensor:
-    """Return features (2, D) or maps (2, D, H, W) of two inputs of zeros, in evaluation mode; buffers are restored.
-
-    Lazy parameters get their shapes here. A module that fails, or returns something else, is a ValueError.
-    """
+    """Return features or maps of two inputs of zeros, in evaluation mode; buffers stay, and lazy layers get shapes."""
     weight = weight_like(module)
     try:
         with frozen(module), kept_buffers(module):
@@ -44,10 +41,7 @@ def dry_run(module: nn.Module, input_shape: tuple[int, ...], name: str) -> Tenso
 
 
 def _memory_format(module: nn.Module, input_shape: tuple[int, ...]) -> torch.memory_format:
-    """Return channels last for images of a module with convolutions, which are faster so, if it takes them.
-
-    A `view` of maps that a module flattens by hand is an error there.
-    """
+    """Return channels last where convolutions are faster so, unless it is an error, as in a `view` of maps."""
     if len(input_shape) != 3 or not any(isinstance(part, nn.Conv2d) for part in module.modules()):
         return torch.contiguous_format
     blank = weight_like(module).new_zeros(2, *input_shape).contiguous(memory_format=torch.channels_last)

@@ -8,7 +8,7 @@ from torch import Tensor
 from likewise.operator.forward import Forward
 from likewise.operator.spec import ContrastSpec, LocalAnchors, NeedsGrad, Outcome
 from likewise.operator.sums import Sums, mass
-from likewise.operator.tiles import Exponentials, Tile, View
+from likewise.operator.tiles import Exponentials, View
 
 
 class ColumnTerms(NamedTuple):
@@ -46,6 +46,9 @@ class Backward:
             needed = zip(tiled.sections, wanted.sections, strict=True)
             self.of_sections = tuple(torch.zeros_like(v) if need else None for v, need in needed)
         self._slopes = tiled.z.new_zeros(tiled.z.shape[0]) if wanted.temperature else None
+        self._knows_mass = problem.normalize and not problem.is_pairwise
+        self._equal_rows = tiled.unit / tiled.temperature if self._knows_mass and wanted.temperature else 0.0
+        """The value of x for two equal rows of length 1 if Σ W is known; else 0."""
 
     def _of_columns(self) -> ColumnTerms:
         """Return what columns add: as anchors in a triangle, as rows of other processes, or for a push both ways."""
@@ -92,12 +95,10 @@ class Backward:
             shares.append(share if share is None or scale is None else share.masked_fill_(scale == 0, 0))
         return shares
 
-    def _is_twice(self, tile: Tile) -> bool:
-        """Return whether each pair of a tile is visited twice, once as (i, j) and once as (j, i)."""
-        return tile.rows == tile.columns if self.tiled.is_triangle else self.problem.part is not None
-
     def _accumulate(self, view: View) -> None:
-        tiled, tile, twice = self.tiled, view.tile, self._is_twice(view.tile)
+        tiled, tile = self.tiled, view.tile
+        # whether each pair of the tile is visited twice, once as (i, j) and once as (j, i)
+        twice = tile.rows == tile.columns if tiled.is_triangle else self.problem.part is not None
         w = self._pushed(view)
         if self._force is not None:
             self._pull(view, w, self._force)
@@ -181,18 +182,12 @@ class Backward:
         if weights is not None:
             w.addcmul_(weights, across.force[tile.among_all])
 
-    @property
-    def _equal_rows(self) -> Tensor | float:
-        """The value of x for two equal rows of length 1 if Σ W is known; else 0."""
-        known = self.problem.normalize and not self.problem.is_pairwise
-        return self.tiled.unit / self.tiled.temperature if known else 0.0
-
     def slope(self) -> Tensor | None:
         """Return the temperature's gradient, −1/τ (Σ W (s − s₀) + s₀ Σ W), where Σ W is known."""
         if self._slopes is None:
             return None
         total = self._slopes.sum() / self.tiled.unit
-        if self.problem.normalize and not self.problem.is_pairwise:
+        if self._knows_mass:
             anchors = [push.anchors for push in self.tiled.pushes]
             forth, back = ([push_sums.total for push_sums in sums] for sums in (self.forward.forth, self.forward.back))
             of_pairs = mass(self.problem, self.upstream, forth, back, anchors, pull=self.problem.pulls.within)

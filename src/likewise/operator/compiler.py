@@ -18,10 +18,7 @@ def graph_break(function: Function, unless: Callable[..., bool] | None = None) -
     """Exclude a function, and all that it calls, from compilation.
 
     `torch.compiler.disable` would import the compiler, which takes seconds, so it waits until something is compiled.
-
-    Args:
-        function: The function to exclude.
-        unless: Called with its arguments; returns whether it may be compiled after all.
+    ``unless``, called with the function's arguments, returns whether it may be compiled after all.
     """
 
     @functools.wraps(function)

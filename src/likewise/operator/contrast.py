@@ -38,8 +38,7 @@ def log_sum_exp(
 
     Args:
         queries: z, shape (N, D), any floating dtype; they are not normalised.
-        references: v, shape (R, D), or a tuple of sections (R₁, D), (R₂, D), …, each with or without gradient; None:
-            the queries themselves.
+        references: v, shape (R, D), or a tuple of sections as in `contrast`; None: the queries themselves.
         push: Weights ≥ 0 of shape (N, R).
         temperature: τ > 0, a number, or a 0-d or (1,) tensor, which then receives a gradient.
         backend: "auto", "dense", "tiled" or "triton".
@@ -51,8 +50,7 @@ def log_sum_exp(
         ValueError, RuntimeError: See `contrast`.
 
     Memory:
-        O((N + R)·D + tile) with "tiled" and "triton", O(N·R) with "dense"; "auto" is "tiled",
-        and one matrix of up to 65,536 pairs.
+        See `contrast`.
 
     Example:
         >>> import torch
@@ -85,8 +83,7 @@ def pairwise_sum(
 
     Args:
         queries: z, shape (N, D), any floating dtype; they are not normalised.
-        references: v, shape (R, D), or a tuple of sections (R₁, D), (R₂, D), …, each with or without gradient; None:
-            the queries themselves.
+        references: v, shape (R, D), or a tuple of sections as in `contrast`; None: the queries themselves.
         weight: w, of shape (N, R), of any sign.
         function: f: "softplus", log(1 + eˣ); "hinge", max(0, x); "squared hinge", max(0, x)².
         temperature: τ > 0, a number, or a 0-d or (1,) tensor, which then receives a gradient.
@@ -101,8 +98,7 @@ def pairwise_sum(
         ValueError, RuntimeError: See `contrast`, but weights may be negative; or the function is unknown, b not finite.
 
     Memory:
-        O((N + R)·D + tile) with "tiled" and "triton", O(N·R) with "dense"; "auto" is "tiled",
-        and one matrix of up to 65,536 pairs.
+        See `contrast`.
 
     Example:
         >>> import torch
@@ -116,9 +112,8 @@ def pairwise_sum(
         raise ValueError(f"expected sign to be 1 or -1, got {sign!r}: scale by the temperature")
     check_bias(bias)
     sections = _checked_sections(queries, references)
-    problem = ContrastSpec(
-        (Push(weight, sign, function, bias.to(queries.device) if isinstance(bias, Tensor) else bias),)
-    )
+    bias = bias.to(queries.device) if isinstance(bias, Tensor) else bias
+    problem = ContrastSpec((Push(weight, sign, function, bias),))
     return evaluate(problem, queries, sections, temperature=temperature, backend=backend).logsums[0]
 
 
@@ -205,15 +200,12 @@ def evaluate(
     for push in problem.pushes:
         _check_shape("push" if push.function is None else "weight", push.weight, shape)
         if not push.weight.is_nonnegative and push.function is None:
-            raise ValueError(
-                f"expected push to have weights ≥ 0, got {push.weight} with negative ones: only pull may be negative"
-            )
+            raise ValueError(f"expected push to have weights ≥ 0, got {push.weight}: only pull may be negative")
     if problem.pull is not None:
         _check_shape("pull", problem.pull, shape)
     dtype = queries.dtype
-    for v in sections:
-        dtype = torch.promote_types(dtype, v.dtype)
-    dtype = torch.promote_types(dtype, torch.float32)
+    for other in (*[v.dtype for v in sections], torch.float32):
+        dtype = torch.promote_types(dtype, other)
     check_backend(backend, queries.device, dtype)
     with without_autocast(queries.device):
         if problem.part is not None:
@@ -264,10 +256,8 @@ def _coefficient(coefficient: Tensor | None, queries: Tensor) -> Tensor | None:
         return None
     check_tensor("coefficient", coefficient)
     if coefficient.shape != queries.shape[:1]:
-        raise ValueError(
-            f"expected coefficient to be one value for each query, shape {tuple(queries.shape[:1])}, "
-            f"got shape {tuple(coefficient.shape)}: omit it to use the pull's row sums"
-        )
+        got = f"got shape {tuple(coefficient.shape)}: omit it to use the pull's row sums"
+        raise ValueError(f"expected coefficient to be one value for each query, shape {(len(queries),)}, {got}")
     check_finite("coefficient", coefficient[:, None])
     return coefficient.detach().clone()  # the caller may change it before the backward
 
@@ -282,10 +272,7 @@ def _check_weight(name: str, weight: object) -> None:
 def _check_shape(name: str, weight: PairWeight, shape: tuple[int, int]) -> None:
     _check_weight(name, weight)
     if weight.shape != shape:
-        raise ValueError(
-            f"expected {name} for {shape[0]} queries by {shape[1]} references, got {weight}: "
-            "build the weight for the given rows"
-        )
+        raise ValueError(f"expected {name} for {shape[0]} queries by {shape[1]} references, got {weight}")
 
 
 def _temperature(

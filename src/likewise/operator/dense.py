@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from likewise.operator.normalization import normalized
-from likewise.operator.spec import ContrastSpec, Outcome, combine_losses
+from likewise.operator.spec import ContrastSpec, Outcome
 from likewise.operator.sums import SHAPES
 from likewise.pairs import PairWeight
 
@@ -16,11 +16,7 @@ def forward(
     references: tuple[Tensor, ...],
     temperature: Float[Tensor, ""],
 ) -> Outcome:
-    """Return the outcome of a contrast, computed from all similarities at once and differentiated by autograd.
-
-    Memory:
-        O(N·R).
-    """
+    """Return the outcome of a contrast from all similarities at once, differentiated by autograd, in O(N·R) memory."""
     z, *rest = ((normalized(v) if problem.normalize else v).to(temperature.dtype) for v in (queries, *references))
     # Section by section: one product over all of them would sum in another order, even for the own key.
     similarity = torch.cat([z @ v.T for v in problem.per_section(z, rest)], dim=1) / temperature
@@ -31,14 +27,13 @@ def forward(
     columns = tuple(_over_rows((similarity * push.power).T, push.weight.T) for push in both)
     pull = problem.pull
     attraction = None if pull is None else (similarity * pull.dense(z.dtype, z.device)).sum(dim=1)
-    return Outcome(logsums, columns, attraction, *combine_losses(problem, logsums, attraction))
+    return Outcome(logsums, columns, attraction, *problem.losses(logsums, attraction))
 
 
 def _pairwise(problem: ContrastSpec, s: Float[Tensor, "n r"]) -> Outcome:
     """Return the pairwise sums, Σ_u weight_iu f(p s_iu + b), and those of the derivative."""
     sums: dict[str, list[Tensor]] = {"value": [], "slope": []}
     for push in problem.pushes:
-        assert push.function is not None  # noqa: S101 - all of a problem's pushes have one
         weights, argument = push.weight.dense(s.dtype, s.device), s * push.power + push.bias
         shape = SHAPES[push.function]
         sums["value"].append((weights * shape.value(argument)).sum(dim=1))

@@ -60,13 +60,9 @@ def check_floating(name: str, rows: Tensor) -> None:
     check_transforms(name, rows)
     check_dense(name, rows)
     if rows.dtype not in FLOAT_DTYPES:
-        remedy = (
-            "use .real, or both parts with torch.view_as_real" if rows.is_complex() else "convert them with .float()"
-        )
-        raise ValueError(
-            f"expected {name} to have a floating dtype, float16, bfloat16, float32 or float64, "
-            f"got {rows.dtype}: {remedy}"
-        )
+        remedy = "use torch.view_as_real" if rows.is_complex() else "convert them with .float()"
+        expected = f"expected {name} to have a floating dtype, float16, bfloat16, float32 or float64"
+        raise ValueError(f"{expected}, got {rows.dtype}: {remedy}")
 
 
 def check_rows(name: str, rows: Tensor, queries: Tensor) -> None:
@@ -74,19 +70,13 @@ def check_rows(name: str, rows: Tensor, queries: Tensor) -> None:
     check_tensor(name, rows)
     check_floating(name, rows)
     if rows.ndim != 2:
-        raise ValueError(
-            f"expected {name} to be floating rows of features, (n, d), got {rows.dtype} of shape {tuple(rows.shape)}: "
-            "pass one row for each"
-        )
+        raise ValueError(f"expected {name} to be floating rows of features, (n, d), got shape {tuple(rows.shape)}")
     if rows.shape[1] != queries.shape[1]:
-        raise ValueError(
-            f"expected {name} to have the queries' {queries.shape[1]} features, got shape {tuple(rows.shape)}: "
-            "use the same encoder for both"
-        )
+        expected = f"expected {name} to have the queries' {queries.shape[1]} features"
+        raise ValueError(f"{expected}, got shape {tuple(rows.shape)}: use the same encoder for both")
     if rows.device != queries.device:
-        raise ValueError(
-            f"expected {name} to be on the queries' device, {queries.device}, got {rows.device}: move them with .to"
-        )
+        expected = f"expected {name} to be on the queries' device, {queries.device}"
+        raise ValueError(f"{expected}, got {rows.device}: move them with .to")
     check_finite(name, rows)
 
 
@@ -100,10 +90,8 @@ def check_finite(name: str, rows: Tensor) -> None:
     low, high = rows.detach().aminmax()
     if not (math.isfinite(low) and math.isfinite(high)):
         bad = (~torch.isfinite(rows.detach())).flatten(1).any(dim=1).nonzero().flatten().tolist()
-        raise ValueError(
-            f"expected {name} to be finite, got NaN or infinity in {len(bad)} of {len(rows)} rows, "
-            f"the first at {bad[0]}: check for divergence, a division by zero or bad input"
-        )
+        got = f"got NaN or infinity in {len(bad)} of {len(rows)} rows, the first at {bad[0]}"
+        raise ValueError(f"expected {name} to be finite, {got}: check for divergence, a division by zero or bad input")
 
 
 def check_temperature(temperature: object, name: str = "temperature", usual: str = "0.05 to 1") -> None:
@@ -114,20 +102,16 @@ def check_temperature(temperature: object, name: str = "temperature", usual: str
     remedy = f"typical values are {usual}"
     if isinstance(temperature, Tensor):
         if temperature.shape not in ((), (1,)):
-            raise ValueError(
-                f"expected {name} to be a number or a tensor of shape () or (1,), got shape "
-                f"{tuple(temperature.shape)}: pass a single element"
-            )
+            got = f"got shape {tuple(temperature.shape)}"
+            raise ValueError(f"expected {name} to be a number or a tensor of shape () or (1,), {got}")
         if temperature.device.type != "cpu" or torch.compiler.is_compiling():
             return
         remedy += '; a loss learns it and keeps it positive with temperature="learned"; else learn its logarithm'
         temperature = temperature.detach().item()
     low, high = TEMPERATURE_RANGE
     if not low <= number(temperature) <= high:
-        raise ValueError(
-            f"expected {name} to be a positive number or tensor within {low:g} … {high:g}, "
-            f"got {temperature!r}: {remedy}"
-        )
+        expected = f"expected {name} to be a positive number or tensor within {low:g} … {high:g}"
+        raise ValueError(f"{expected}, got {temperature!r}: {remedy}")
 
 
 def check_bias(bias: object) -> None:
@@ -137,18 +121,15 @@ def check_bias(bias: object) -> None:
             return
         bias = bias.detach().item()
     if not math.isfinite(number(bias)):
-        raise ValueError(
-            "expected bias to be a finite number, or a tensor of it of shape () or (1,), "
-            f"got {bias!r}: typical values are -10 to 0"
-        )
+        expected = "expected bias to be a finite number, or a tensor of it of shape () or (1,)"
+        raise ValueError(f"{expected}, got {bias!r}: typical values are -10 to 0")
 
 
 def one_of(name: str, value: Any, choices: Any, remedy: str = "choose one of them") -> Any:
     """Return a hyper-parameter; raise unless it is one of the choices of a Literal."""
     if not any(value == choice and type(value) is type(choice) for choice in get_args(choices)):
-        raise ValueError(
-            f"expected {name} to be one of {', '.join(map(str, get_args(choices)))}, got {value!r}: {remedy}"
-        )
+        names = ", ".join(map(str, get_args(choices)))
+        raise ValueError(f"expected {name} to be one of {names}, got {value!r}: {remedy}")
     return value
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from likewise.operator.normalization import prepared
-from likewise.operator.spec import ContrastSpec, Outcome, Push, combine_losses, reduced
+from likewise.operator.spec import ContrastSpec, Outcome, Push
 from likewise.operator.sums import SHAPES
 from likewise.pairs import PairWeight
 from likewise.pairs.weight import Slope, with_gradient
@@ -32,13 +32,9 @@ def is_learned(problem: ContrastSpec) -> bool:
 
 
 def with_weights(problem: ContrastSpec, outcome: Outcome, rows: tuple[Tensor, ...], temperature: Tensor) -> Outcome:
-    """Return an outcome with the gradients of learned weights.
+    """Return an outcome without losses with the gradients of learned weights, and with losses if these are wanted.
 
-    Args:
-        problem: The contrast.
-        outcome: Its terms, without losses.
-        rows: The queries, and the sections that are not the queries.
-        temperature: τ.
+    ``rows`` are the queries, and the sections that are not the queries.
     """
 
     def learning(value: Tensor, weight: PairWeight | None, derivative: Derivative, *dependencies: Tensor) -> Tensor:
@@ -65,7 +61,7 @@ def with_weights(problem: ContrastSpec, outcome: Outcome, rows: tuple[Tensor, ..
     sums = None if pull is None else pull.known_row_sum(temperature.dtype, temperature.device).detach()
     known = tuple(sums if c is None else c for c in problem.coefficients)
     unreduced = problem._replace(coefficients=known, reduction="none")
-    losses, counts = combine_losses(unreduced, outcome.logsums, attraction)
+    losses, counts = unreduced.losses(outcome.logsums, attraction)
     assert losses is not None  # noqa: S101 - there are coefficients
     active = counts[0]
     chosen = [x.detach() for x, c in zip(logsums, problem.coefficients, strict=True) if c is None]
@@ -74,7 +70,7 @@ def with_weights(problem: ContrastSpec, outcome: Outcome, rows: tuple[Tensor, ..
     def of_losses(g: Tensor, s: Tensor, i: slice, _: slice) -> Tensor:
         return torch.sub(height[i, None], s, out=s).mul_(g.where(active, 0)[i, None])
 
-    losses = reduced(problem, learning(losses, pull, of_losses), counts[1])
+    losses = problem.reduced(learning(losses, pull, of_losses), counts[1])
     return outcome._replace(losses=losses, counts=counts)
 
 
@@ -88,8 +84,6 @@ def _of_push(push: Push, value: Tensor, *, columns: bool) -> Derivative:
         return s.mul_(push.power).sub_(value[at].unsqueeze(dim)).clamp_(max=most).exp_().mul_(share)
 
     def of_sum(g: Tensor, s: Tensor, i: slice, _: slice) -> Tensor:
-        assert push.function is not None  # noqa: S101 - all of a problem's pushes have one
-        bias = push.bias.detach() if isinstance(push.bias, Tensor) else push.bias
-        return SHAPES[push.function].value(s.mul_(push.power).add_(bias)).mul_(g[i, None])
+        return SHAPES[push.function].value(s.mul_(push.power).add_(push.constant_bias)).mul_(g[i, None])
 
     return of_logsum if push.function is None else of_sum

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from likewise.operator import threads
 from likewise.operator.threads import Task
-from likewise.pairs.weight import blocks
+from likewise.pairs.weight import blocks, widest
 
 BLOCK = 1024
 """Number of rows that are widened to float64 at a time on a CPU."""
@@ -24,10 +24,7 @@ class Unit(NamedTuple):
 def prepared(x: Float[Tensor, "n d"], dtype: torch.dtype, *, normalize: bool) -> Unit:
     """Return rows in a dtype, divided by their lengths if ``normalize``; a zero row stays zero.
 
-    Squares are summed in float64, so that none of a float32 or narrower row overflows or vanishes.
-
-    Memory:
-        The rows, and a block of them.
+    Squares are summed in float64, so that none of a float32 or narrower row overflows or vanishes, block by block.
     """
     if not normalize:
         return Unit(x.to(dtype), None)
@@ -70,12 +67,8 @@ def _at_once(rows: Tensor) -> bool:
 
 def _lengths(x: Tensor, dtype: torch.dtype) -> Tensor:
     """Return each row's length, with infinity in place of zero, so that dividing by it gives zero."""
-    lengths = torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=_wide(x)).to(dtype)
+    lengths = torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=widest(x.device)).to(dtype)
     return lengths.masked_fill_(lengths == 0, torch.inf)
-
-
-def _wide(rows: Tensor) -> torch.dtype:
-    return torch.float32 if rows.device.type == "mps" else torch.float64  # MPS has no float64
 
 
 def normalized(rows: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:

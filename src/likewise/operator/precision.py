@@ -11,23 +11,13 @@ _UNCHANGED = nullcontext()
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
-    """Return a context in which autocast is off on the device; entering is free if it is already off.
-
-    Example:
-        >>> with torch.autocast("cpu"), without_autocast(torch.device("cpu")):
-        ...     (torch.ones(2, 2) @ torch.ones(2, 2)).dtype
-        torch.float32
-    """
+    """Return a context in which autocast is off on the device; entering is free if it is already off."""
     on = torch.is_autocast_enabled(device.type)
     return torch.autocast(device.type, enabled=False) if on else _UNCHANGED
 
 
 def first_derivative(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the backward of an autograd function without second derivative, and run it without autocast.
-
-    Returns:
-        The backward. If a second derivative is requested (``create_graph=True``) it raises instead of omitting a term.
-    """
+    """Wrap a backward to run without autocast, and to raise if a second derivative is requested, which it has not."""
 
     @functools.wraps(backward)
     def run(ctx: Any, *gradients: torch.Tensor | None) -> Any:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from likewise.pairs import PairWeight
 from likewise.pairs.expressions import Split
+from likewise.pairs.weight import Factors
 
 Reduction = Literal["mean", "sum", "none"]
 Function = Literal["softplus", "hinge", "squared hinge"]
@@ -22,6 +23,11 @@ class Push(NamedTuple):
     function: Function | None = None
     """f; None: a log-sum-exp."""
     bias: Tensor | float = 0.0
+
+    @property
+    def constant_bias(self) -> Tensor | float:
+        """The bias without its gradient."""
+        return self.bias.detach() if isinstance(self.bias, Tensor) else self.bias
 
     @property
     def is_counted(self) -> bool:
@@ -88,6 +94,58 @@ class ContrastSpec(NamedTuple):
     def is_reduced(self) -> bool:
         """Whether one number is wanted."""
         return self.coefficients is not None and self.reduction != "none"
+
+    def push_factors(self, dtype: torch.dtype, device: torch.device) -> list[Factors]:
+        """Separate the factors of anchors from each push, unless a column, too, has a sum, which is over anchors."""
+        if self.both_ways or self.is_pairwise:
+            return [Factors(push.weight) for push in self.pushes]
+        return [push.weight.factors(dtype, device, of_push=True) for push in self.pushes]
+
+    def losses(
+        self, logsums: tuple[Tensor, ...], attraction: Tensor | None
+    ) -> tuple[Tensor | None, tuple[Tensor, ...]]:
+        """Return Σ_k c_k lse_k − attraction, reduced as requested, and which rows are active and how many.
+
+        A row is active if it has a nonzero weight in the pull and in every push; an inactive one has loss 0 and no
+        gradient.
+        """
+        if self.coefficients is None:
+            return None, ()
+        losses = active = None
+        for logsum, coefficient in zip(logsums, self.coefficients, strict=True):
+            inside, term = logsum.detach() != -torch.inf, self._times(logsum, coefficient)  # NaN stays visible
+            active, losses = (inside, term) if active is None or losses is None else (active & inside, losses + term)
+        assert active is not None and losses is not None  # noqa: S101, PT018 - there is a push
+        if self.pull is not None:
+            active = active & self.pull.known_support(active.device)
+        losses = (losses if attraction is None else losses - attraction).where(active, 0)
+        count = active.sum()
+        return self.reduced(losses, count), (active, count)
+
+    def reduced(self, losses: Tensor, count: Tensor) -> Tensor:
+        """Return the losses of rows as requested."""
+        if self.reduction != "none":
+            losses = losses.sum()
+        return losses / count.clamp(min=1) if self.reduction == "mean" else losses  # in the dtype of losses
+
+    def split_upstream(self, upstream: "Outcome", counts: tuple[Tensor, ...]) -> "Outcome":
+        """Return the gradients of log-sum-exps and attraction, including what they receive from the losses."""
+        if self.coefficients is None or upstream.losses is None:
+            return upstream
+        of_losses = upstream.losses
+        if self.reduction == "mean":
+            of_losses = of_losses / counts[1].clamp(min=1)
+        of_rows = torch.where(counts[0], of_losses, 0)
+        terms = zip(self.coefficients, upstream.logsums, strict=True)
+        logsums = tuple([_plus(self._times(of_rows, c), g) for c, g in terms])
+        attraction = None if self.pull is None else _plus(-of_rows, upstream.attraction)
+        return upstream._replace(logsums=logsums, attraction=attraction)
+
+    def _times(self, values: Tensor, coefficient: Tensor | None) -> Tensor:
+        if coefficient is not None:
+            return values * coefficient.to(values)
+        assert self.pull is not None  # noqa: S101 - coefficients are given if there is no pull
+        return values if self.pull.sums_to_one else values * self.pull.known_row_sum(values.dtype, values.device)
 
     def flat(self, outcome: "Outcome") -> tuple[Tensor, ...]:
         """Return the tensors of an outcome as a flat tuple: of a reduced one the loss and what is counted."""
@@ -158,55 +216,5 @@ class Gradients(NamedTuple):
     """The gradients of the sections that are not the queries."""
 
 
-def combine_losses(
-    problem: ContrastSpec, logsums: tuple[Tensor, ...], attraction: Tensor | None
-) -> tuple[Tensor | None, tuple[Tensor, ...]]:
-    """Return Σ_k c_k lse_k − attraction, reduced as requested, and which rows are active and how many.
-
-    A row is active if it has a nonzero weight in the pull and in every push; an inactive one has loss 0 and no
-    gradient.
-    """
-    if problem.coefficients is None:
-        return None, ()
-    losses = active = None
-    for logsum, coefficient in zip(logsums, problem.coefficients, strict=True):
-        inside, term = logsum.detach() != -torch.inf, _times(problem, logsum, coefficient)  # NaN stays visible
-        active, losses = (inside, term) if active is None or losses is None else (active & inside, losses + term)
-    assert active is not None and losses is not None  # noqa: S101, PT018 - there is a push
-    if problem.pull is not None:
-        active = active & problem.pull.known_support(active.device)
-    losses = (losses if attraction is None else losses - attraction).where(active, 0)
-    count = active.sum()
-    return reduced(problem, losses, count), (active, count)
-
-
-def reduced(problem: ContrastSpec, losses: Tensor, count: Tensor) -> Tensor:
-    """Return the losses of rows as requested."""
-    if problem.reduction != "none":
-        losses = losses.sum()
-    return losses / count.clamp(min=1) if problem.reduction == "mean" else losses  # in the dtype of losses
-
-
-def split_upstream(problem: ContrastSpec, upstream: Outcome, counts: tuple[Tensor, ...]) -> Outcome:
-    """Return the gradients of log-sum-exps and attraction, including what they receive from the losses."""
-    if problem.coefficients is None or upstream.losses is None:
-        return upstream
-    of_losses = upstream.losses
-    if problem.reduction == "mean":
-        of_losses = of_losses / counts[1].clamp(min=1)
-    of_rows = torch.where(counts[0], of_losses, 0)
-    terms = zip(problem.coefficients, upstream.logsums, strict=True)
-    logsums = tuple([_plus(_times(problem, of_rows, coefficient), other) for coefficient, other in terms])
-    attraction = None if problem.pull is None else _plus(-of_rows, upstream.attraction)
-    return upstream._replace(logsums=logsums, attraction=attraction)
-
-
 def _plus(gradient: Tensor, other: Tensor | None) -> Tensor:
     return gradient if other is None else gradient + other
-
-
-def _times(problem: ContrastSpec, values: Tensor, coefficient: Tensor | None) -> Tensor:
-    if coefficient is not None:
-        return values * coefficient.to(values)
-    assert problem.pull is not None  # noqa: S101 - coefficients are given if there is no pull
-    return values if problem.pull.sums_to_one else values * problem.pull.known_row_sum(values.dtype, values.device)

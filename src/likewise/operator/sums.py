@@ -70,7 +70,7 @@ class Shape(NamedTuple):
     slope: Callable[..., Tensor]
 
 
-SHAPES: dict[Function, Shape] = {
+SHAPES: dict[Function | None, Shape] = {
     "softplus": Shape(lambda a, out=None: torch.logaddexp(a, a.new_zeros(()), out=out), torch.sigmoid),
     "hinge": Shape(lambda a, out=None: torch.clamp(a, min=0, out=out), lambda a, out=None: torch.gt(a, 0, out=out)),
     "squared hinge": Shape(
@@ -86,14 +86,12 @@ class Pairwise(Sums):
     """Sums of f(p·s + b), for similarities given as x = s / ln 2, and of its derivative, ``slopes``."""
 
     def __init__(self, total: Tensor, push: Push) -> None:
-        assert push.function is not None  # noqa: S101 - all of a problem's pushes have one
         self.total, self.slopes, self.push = total, torch.zeros_like(total), push
         self.value, self.slope = SHAPES[push.function]
 
     def argument(self, x: Tensor, out: Tensor) -> Tensor:
         """Return p·s + b of a tile of x, in ``out``."""
-        bias = self.push.bias
-        return torch.mul(x, self.push.power * OCTAVE, out=out).add_(bias.detach() if isinstance(bias, Tensor) else bias)
+        return torch.mul(x, self.push.power * OCTAVE, out=out).add_(self.push.constant_bias)
 
     def exponentials(self, x: Tensor, rows: slice, dim: int, out: Tensor) -> Tensor:
         """Return the derivative, which is to f what exponentials are to their sum."""

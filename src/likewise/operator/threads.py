@@ -178,15 +178,10 @@ if hasattr(os, "register_at_fork"):
 
 
 def run(tasks: Iterable[Task], worker: Callable[[], Work], *, count: int) -> None:
-    """Run all tasks in ``count`` threads, including this one.
+    """Run all tasks in ``count`` threads, including this one; if it is the only one, with torch's own OpenMP threads.
 
-    Args:
-        tasks: The tasks; those that share a place run in this order.
-        worker: Creates the function that runs tasks; called once in each thread, which thus has its own buffers.
-        count: How many threads; 1: only this one, with torch's own OpenMP threads.
-
-    Raises:
-        BaseException: The first error of a task; tasks already started are finished, and no others are started.
+    ``worker`` creates the function that runs tasks, once in each thread, which thus has its own buffers. After an error
+    no further task is started; it is raised when those that were started are finished.
     """
     if count == 1:
         work = worker()

@@ -41,15 +41,7 @@ from likewise.operator import threads
 from likewise.operator.backward import Backward
 from likewise.operator.forward import Forward
 from likewise.operator.normalization import Unit, prepared, projected
-from likewise.operator.spec import (
-    ContrastSpec,
-    ForwardResult,
-    Gradients,
-    NeedsGrad,
-    Outcome,
-    combine_losses,
-    split_upstream,
-)
+from likewise.operator.spec import ContrastSpec, ForwardResult, Gradients, NeedsGrad, Outcome
 from likewise.operator.sums import Pairwise, Sums
 from likewise.operator.tiles import TILE, TiledProblem
 from likewise.pairs import PairWeight
@@ -77,11 +69,7 @@ def forward(
     temperature: Float[Tensor, ""],
     wanted: NeedsGrad,
 ) -> ForwardResult:
-    """Visit every tile and return the outcome of the contrast.
-
-    Memory:
-        O((N + R)·D + tile).
-    """
+    """Visit every tile and return the outcome of the contrast, in O((N + R)·D + tile) memory."""
     with threads.single_threaded() if _is_small(queries, references) else nullcontext():
         rows = [prepared(v, temperature.dtype, normalize=problem.normalize) for v in (queries, *references)]
         z, *rest = (unit.rows for unit in rows)
@@ -99,7 +87,7 @@ def forward(
             attraction = beside if attraction is None else attraction + beside
         logsums = tuple(_logarithm(push_sums, push) for push_sums, push in zip(sums.forth, tiles.pushes, strict=True))
         columns = tuple(push_sums.logarithms() for push_sums in sums.back)
-        losses, counts = combine_losses(problem, logsums, attraction)
+        losses, counts = problem.losses(logsums, attraction)
         counts += tuple(push_sums.slopes for push_sums in sums.forth if isinstance(push_sums, Pairwise))
         outcome = Outcome(logsums, columns, attraction, losses, counts)
     dtypes = [v.dtype for v in (queries, *references)]
@@ -110,7 +98,7 @@ def backward(state: _State, upstream: Outcome, wanted: NeedsGrad) -> Gradients:
     """Visit the tiles once more and return the gradients that are wanted."""
     tiles = state.forward.tiled
     with threads.single_threaded() if _is_small(tiles.z, tiles.sections) else nullcontext():
-        upstream = split_upstream(state.problem, upstream, state.outcome.counts)
+        upstream = state.problem.split_upstream(upstream, state.outcome.counts)
         drawing = Backward(state.problem, state.forward, upstream, wanted)
         drawing.run()
         slope = drawing.slope()

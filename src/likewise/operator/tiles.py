@@ -13,7 +13,7 @@ from likewise.operator.spec import ContrastSpec, Push
 from likewise.operator.sums import OCTAVE, Pairwise, Plain, Running, Sums
 from likewise.operator.threads import Task
 from likewise.pairs.explicit import Listed
-from likewise.pairs.weight import Factors, blocks
+from likewise.pairs.weight import blocks
 
 TILE = 512
 """Rows and columns of a tile: 1 MiB in float32, so that it stays in a core's cache between passes."""
@@ -94,12 +94,7 @@ class TiledProblem:
     def __init__(self, problem: ContrastSpec, z: Tensor, sections: tuple[Tensor, ...], temperature: Tensor) -> None:
         self.z, self.sections, self.temperature = z, sections, temperature
         self.powers = [push.power for push in problem.pushes]
-        self.pushes = [
-            Factors(push.weight)  # a column's sum is over anchors, so their factors stay in the weight
-            if problem.both_ways or problem.is_pairwise
-            else push.weight.factors(z.dtype, z.device, of_push=True)
-            for push in problem.pushes
-        ]
+        self.pushes = problem.push_factors(z.dtype, z.device)
         within, self.beside = problem.pulls
         self.pull = None if within is None else within.factors(z.dtype, z.device)
         plain = self.pull is not None and self.pull.references is None
@@ -154,21 +149,15 @@ class TiledProblem:
         relative = self.exponentials is Exponentials.RELATIVE
         return Running(total, self.temperature / abs(power) if relative else torch.ones_like(self.temperature))
 
-    def _buffers(self) -> Buffers:
-        rows = min(self.rows, self.z.shape[0])
-        return Buffers(self.z, rows * min(self.columns, max(v.shape[0] for v in self.sections)))
-
     def visit(self, visit: Callable[[View], None], *, owned: bool, skip: tuple[bool, ...] = ()) -> None:
         """Visit the tiles with any nonzero push or pull, in threads if there are several tiles and rows are on a CPU.
 
-        Args:
-            visit: Called with each tile.
-            owned: Whether it writes only to the tile's rows, not to its columns.
-            skip: Which sections to skip.
+        ``owned`` says that a visit writes only to the tile's rows, not to its columns; ``skip`` which sections to skip.
         """
 
         def worker() -> Callable[..., None]:
-            buffers = self._buffers()
+            longest = max(v.shape[0] for v in self.sections)
+            buffers = Buffers(self.z, min(self.rows, self.z.shape[0]) * min(self.columns, longest))
 
             def work(*tiles: Tile) -> None:
                 for tile in tiles:

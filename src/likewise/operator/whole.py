@@ -18,16 +18,7 @@ from torch import Tensor
 
 from likewise.operator import threads
 from likewise.operator.normalization import prepared, projected
-from likewise.operator.spec import (
-    ContrastSpec,
-    ForwardResult,
-    Gradients,
-    NeedsGrad,
-    Outcome,
-    Push,
-    combine_losses,
-    split_upstream,
-)
+from likewise.operator.spec import ContrastSpec, ForwardResult, Gradients, NeedsGrad, Outcome, Push
 from likewise.operator.sums import OCTAVE, SHAPES, mass
 from likewise.operator.tiles import GPU_FACTOR, MAX_EXPONENT, rounded, steepest
 from likewise.pairs.weight import Factors
@@ -94,12 +85,8 @@ class _Matrix:
         self.prepared = [prepared(rows, dtype, normalize=problem.normalize) for rows in inputs]
         self.z, *rest = (unit.rows for unit in self.prepared)
         self.sections: tuple[Tensor, ...] = problem.per_section(self.z, rest)
-        device, whole = self.z.device, problem.both_ways or problem.is_pairwise
-        self.pushes = [  # a column's sum is over anchors, so their factors stay in the weight
-            Factors(push.weight) if whole else push.weight.factors(dtype, device, of_push=True)
-            for push in problem.pushes
-        ]
-        self.pull = None if problem.pull is None else problem.pull.factors(dtype, device)
+        self.pushes = problem.push_factors(dtype, self.z.device)
+        self.pull = None if problem.pull is None else problem.pull.factors(dtype, self.z.device)
         self.pulled: Tensor | None = None
         """The pull, without the factors of anchors."""
         self.is_plain, self.unit = self._scale()
@@ -143,14 +130,12 @@ class _Matrix:
                     terms.append(term)
                     logarithms.append(logarithm if term.anchors is None else logarithm + term.anchors.log())
         attraction = self._attraction()
-        losses, self.counts = combine_losses(problem, tuple(logsums), attraction)
+        losses, self.counts = problem.losses(tuple(logsums), attraction)
         return Outcome(tuple(logsums), tuple(columns), attraction, losses, (*self.counts, *slopes))
 
     def _pairwise(self, push: Push) -> tuple[Tensor, Tensor]:
         """Return Σ w f(p s + b) of each row, and Σ w f' if it is counted."""
-        assert push.function is not None  # noqa: S101 - asked by the caller
-        bias = push.bias.detach() if isinstance(push.bias, Tensor) else push.bias
-        argument, shape = torch.mul(self.x, push.power * OCTAVE).add_(bias), SHAPES[push.function]
+        argument, shape = torch.mul(self.x, push.power * OCTAVE).add_(push.constant_bias), SHAPES[push.function]
         weights = push.weight.dense(argument.dtype, argument.device)
         value = (shape.value(argument) * weights).sum(dim=1)
         slopes = shape.slope(argument) * weights
@@ -196,7 +181,7 @@ class _Matrix:
         scale = upstream.losses if self.problem.is_reduced else None
         if scale is not None:  # at the end: an infinite one leaves the gradient of inactive rows at 0
             upstream = upstream._replace(losses=torch.ones_like(scale))
-        upstream = split_upstream(self.problem, upstream, self.counts)
+        upstream = self.problem.split_upstream(upstream, self.counts)
         symmetric = self.is_plain and self.problem.own == (True,) and not self.problem.both_ways
         twice = symmetric and all(push.is_symmetric for push in self.pushes)
         w = self._weights(upstream, twice=twice)

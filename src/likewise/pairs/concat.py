@@ -26,6 +26,7 @@ class Concat(PairWeight):
         )
         self.parts = parts
         self.is_learned = any(part.is_learned for part in parts)
+        self.within_tiles = all(part.within_tiles for part in parts)
 
     @property
     def flat(self) -> Iterator[PairWeight]:
@@ -54,10 +55,6 @@ class Concat(PairWeight):
             stop = start + inside.stop - inside.start
             part.fill(out[:, start:stop], rows, inside)
             start = stop
-
-    @property
-    def within_tiles(self) -> bool:
-        return all(part.within_tiles for part in self.parts)
 
     def split(self) -> Split:
         """Split each section by itself; where a section lacks a part, that part has no pairs."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from likewise.pairs.expressions import Filled, PairWeight
 from likewise.pairs.form import ClosedForm, Term, Terms, joined, united
 from likewise.pairs.keys import Keys, Shifted
-from likewise.pairs.weight import blocks, check_part, same_shape
+from likewise.pairs.weight import blocks, check_operands, check_part, widest
 
 MAX_WIDENED = 2**19
 """The approximate number of values widened to float64 at a time: 4 MiB, which fits into a cache."""
@@ -96,7 +96,7 @@ class KeySet(Filled):
         return self._product(anchors, self.shape[1], transpose=True)
 
     def _product(self, values: Tensor, length: int, *, transpose: bool) -> Tensor:
-        wide = torch.float32 if values.device.type == "mps" else torch.float64
+        wide = widest(values.device)
         if values.dtype == wide or not self._cancels(values):
             return self._summed(values, length, transpose=transpose)
         result = values.new_empty(length, values.shape[1])
@@ -144,13 +144,13 @@ class KeySet(Filled):
     def __mul__(self, other: PairWeight | float) -> PairWeight:
         if not isinstance(other, KeySet):
             return super().__mul__(other)
-        same_shape(self, other)
+        check_operands(self, "*", other)
         return KeyExpression(self.shape, joined(self.terms, other.terms))
 
     def __or__(self, other: PairWeight) -> PairWeight:
         if not isinstance(other, KeySet):
             return super().__or__(other)
-        same_shape(self, other)
+        check_operands(self, "|", other)
         return KeyExpression(self.shape, united(self.terms, other.terms))
 
     def __invert__(self) -> PairWeight:

@@ -78,10 +78,10 @@ class Explicit(PairWeight):
 class Listed(Filled):
     """The pairs of each anchor with the references in its list, O(N·K) in all.
 
-    Args:
-        index: K references of each anchor, none of them twice, shape (K, N); ``references`` itself stands for none.
-        references: R, the number of references.
+    ``index`` are K different ones for each anchor, shape (K, N), where ``references``, their number R, stands for none.
     """
+
+    is_sparse = True
 
     def __init__(self, index: Int[Tensor, "k n"], references: int) -> None:
         super().__init__((index.shape[1], references), is_set=True, is_nonnegative=True, symmetric_at=None)
@@ -105,10 +105,6 @@ class Listed(Filled):
         index = self.index[rows].to(tile.device) - columns.start
         inside = (index >= 0) & (index < tile.shape[1])
         return index.clamp_(0, tile.shape[1] - 1), inside.to(tile.dtype)
-
-    @property
-    def is_sparse(self) -> bool:
-        return True
 
     def product(self, references: Tensor) -> Tensor:
         return self._summed(references, transpose=False)

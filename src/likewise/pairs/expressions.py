@@ -11,7 +11,7 @@ from torch import Tensor
 
 from likewise.pairs import form, scales
 from likewise.pairs.form import EVERYTHING, ClosedForm, Term
-from likewise.pairs.weight import Factors, Multiply, Slope, Weight, both_at, same_shape, weight_for, with_gradient
+from likewise.pairs.weight import Factors, Multiply, Slope, Weight, check_operands, widest, with_gradient
 
 
 class PairWeight(Weight, ABC):
@@ -34,15 +34,16 @@ class PairWeight(Weight, ABC):
 
     def __and__(self, other: "PairWeight") -> "PairWeight":
         """Return the pairs that are in both sets."""
-        if not (self.is_set and weight_for("&", other).is_set):
+        check_operands(self, "&", other)
+        if not (self.is_set and other.is_set):
             raise TypeError(f"expected sets of pairs (weights 0 and 1), got {self} & {other}: use * for other weights")
         return self * other
 
     def __or__(self, other: "PairWeight") -> "PairWeight":
         """Return the pairs that are in either set, or in both."""
-        if not (self.is_set and weight_for("|", other).is_set):
+        check_operands(self, "|", other)
+        if not (self.is_set and other.is_set):
             raise TypeError(f"expected sets of pairs (weights 0 and 1), got {self} | {other}: use + for other weights")
-        same_shape(self, other)
         return ~(~self & ~other)
 
     def __bool__(self) -> NoReturn:
@@ -57,14 +58,14 @@ class PairWeight(Weight, ABC):
 
     def __add__(self, other: "PairWeight") -> "PairWeight":
         """Return the sum of two weights."""
-        same_shape(self, weight_for("+", other))
+        check_operands(self, "+", other)
         return Sum(self, other)
 
     def __mul__(self, other: "PairWeight | float") -> "PairWeight":
         """Return the product of two weights, pair by pair, or of a weight and a number."""
         if isinstance(other, int | float):
             return Scaled(self, factor=float(other))
-        same_shape(self, weight_for("*", other))
+        check_operands(self, "*", other)
         return Product(self, other)
 
     __rmul__ = __mul__
@@ -99,10 +100,14 @@ class PairWeight(Weight, ABC):
             raise ValueError(f"expected row sums of weights ≥ 0, got {self} with negative ones: leave the sums out")
         if self.is_learned:
             raise ValueError(f"expected row sums of a constant weight, got {self}, which learns: leave the sums out")
-        scales.check_row_sums(row_sums, self.shape[0], self)
+        if row_sums.shape != self.shape[:1]:
+            got = f"got shape {tuple(row_sums.shape)}"
+            raise ValueError(f"expected a row sum for each of {self.shape[0]} anchors, {got}")
+        if row_sums.device.type == "cpu" and not (torch.isfinite(row_sums) & (row_sums >= 0)).all():
+            raise ValueError(f"expected row sums of {self} that are finite and ≥ 0, got others")
         result = copy.copy(self)
         result._row_sums, result._supports = {}, {}  # noqa: SLF001 - the same class
-        result._given = row_sums.detach().clone()  # noqa: SLF001 - the same class
+        result.given_row_sum = row_sums.detach().clone()
         return result
 
     def split(self) -> "Split":
@@ -126,11 +131,17 @@ class Split(NamedTuple):
 class Derived(PairWeight, ABC):
     """Abstract: an expression of one weight, whose tiles are as expensive as the weight's own."""
 
-    base: PairWeight
-
-    @property
-    def within_tiles(self) -> bool:
-        return self.base.within_tiles
+    def __init__(
+        self,
+        base: PairWeight,
+        *,
+        shape: tuple[int, int] | None = None,
+        is_set: bool = False,
+        is_nonnegative: bool = True,
+        symmetric_at: int | None = None,
+    ) -> None:
+        super().__init__(shape or base.shape, is_set=is_set, is_nonnegative=is_nonnegative, symmetric_at=symmetric_at)
+        self.base, self.is_learned, self.within_tiles = base, base.is_learned, base.within_tiles
 
 
 class Filled(PairWeight, ABC):
@@ -146,7 +157,8 @@ class Combined(PairWeight, ABC):
     """Abstract: an expression of two weights of the same shape."""
 
     def __init__(self, weight: PairWeight, other: PairWeight, *, is_set: bool = False) -> None:
-        nonnegative, at = weight.is_nonnegative and other.is_nonnegative, both_at(weight, other)
+        nonnegative = weight.is_nonnegative and other.is_nonnegative
+        at = weight.symmetric_at if weight.symmetric_at == other.symmetric_at else None
         super().__init__(weight.shape, is_set=is_set, is_nonnegative=nonnegative, symmetric_at=at)
         self.one, self.other, self.is_learned = weight, other, weight.is_learned or other.is_learned
 
@@ -156,10 +168,10 @@ class Transposed(Derived):
     """w[r, i]: anchors and references swapped."""
 
     def __init__(self, base: PairWeight) -> None:
-        n, r = base.shape
-        super().__init__((r, n), is_set=base.is_set, is_nonnegative=base.is_nonnegative, symmetric_at=None)
+        super().__init__(
+            base, shape=(base.shape[1], base.shape[0]), is_set=base.is_set, is_nonnegative=base.is_nonnegative
+        )
         self.is_within_one = base.is_within_one
-        self.base, self.is_learned = base, base.is_learned
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
         return self.base.tile(columns, rows, dtype, device).T
@@ -183,9 +195,8 @@ class Complement(Derived):
     """1 − a, for weights within [0, 1] without a closed form; evaluated in tiles, since Σ v − a @ v would cancel."""
 
     def __init__(self, base: PairWeight) -> None:
-        super().__init__(base.shape, is_set=base.is_set, is_nonnegative=True, symmetric_at=base.symmetric_at)
+        super().__init__(base, is_set=base.is_set, symmetric_at=base.symmetric_at)
         self.is_within_one = True
-        self.base, self.is_learned = base, base.is_learned
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
         return 1 - self.base.tile(rows, columns, dtype, device)
@@ -203,16 +214,16 @@ class Complement(Derived):
 class Sum(Combined):
     """a + b."""
 
+    def __init__(self, weight: PairWeight, other: PairWeight) -> None:
+        super().__init__(weight, other)
+        self.within_tiles = all(part.within_tiles and not isinstance(part, Sum) for part in (weight, other))
+
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
         return self.one.tile(rows, columns, dtype, device) + self.other.tile(rows, columns, dtype, device)
 
     def constant(self, rows: slice, columns: slice) -> float | None:
         values = self.one.constant(rows, columns), self.other.constant(rows, columns)
         return None if values[0] is None or values[1] is None else values[0] + values[1]
-
-    @property
-    def within_tiles(self) -> bool:
-        return all(part.within_tiles and not isinstance(part, Sum) for part in (self.one, self.other))
 
     def form(self) -> ClosedForm | None:
         closed_form, other = self.one.form(), self.other.form()
@@ -236,6 +247,7 @@ class Product(Filled, Combined):
 
     def __init__(self, weight: PairWeight, other: PairWeight) -> None:
         Combined.__init__(self, weight, other, is_set=weight.is_set and other.is_set)
+        self.within_tiles = weight.within_tiles and other.within_tiles
 
     def fill(self, out: Tensor, rows: slice, columns: slice) -> None:
         if self.one.constant(rows, columns) == 1:
@@ -244,10 +256,6 @@ class Product(Filled, Combined):
         self.one.fill(out, rows, columns)
         if self.other.constant(rows, columns) != 1:
             self.other.weigh(out, rows, columns, logits=False)
-
-    @property
-    def within_tiles(self) -> bool:
-        return self.one.within_tiles and self.other.within_tiles
 
     def constant(self, rows: slice, columns: slice) -> float | None:
         values = self.one.constant(rows, columns), self.other.constant(rows, columns)
@@ -278,8 +286,8 @@ class Scaled(Derived):
         references = scales.checked(references, base.shape[1], "references")
         nonnegative = base.is_nonnegative and factor >= 0 and all(map(scales.nonnegative, (anchors, references)))
         symmetric_at = base.symmetric_at if anchors is None and references is None else None
-        super().__init__(base.shape, is_set=False, is_nonnegative=nonnegative, symmetric_at=symmetric_at)
-        self.base, self.factor, self.anchors, self.references = base, factor, anchors, references
+        super().__init__(base, is_nonnegative=nonnegative, symmetric_at=symmetric_at)
+        self.factor, self.anchors, self.references = factor, anchors, references
         self.is_learned = base.is_learned or any(x is not None and x.requires_grad for x in (anchors, references))
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -339,17 +347,15 @@ class Scaled(Derived):
 class RowMean(Derived):
     """a[i, r] / Σ_u a[i, u]; a row of zeros stays zero."""
 
+    sums_to_one = True
+
     def __init__(self, base: PairWeight) -> None:
         if not base.is_nonnegative:
             raise ValueError(f"expected no negative weights for mean_over_row, got {base}: apply it before * or scale")
-        super().__init__(base.shape, is_set=False, is_nonnegative=True, symmetric_at=None)
-        self.base, self.is_learned = base, base.is_learned
+        super().__init__(base)
+        self.is_sparse = base.is_sparse
         self._totals: dict[tuple[torch.dtype, torch.device], Tensor] = {}
         self._learned = self._learned_sums() if base.is_learned else None
-
-    @property
-    def sums_to_one(self) -> bool:
-        return True
 
     def _total(self, dtype: torch.dtype, device: torch.device) -> Tensor:
         """The divisor of each row, (N, 1): its sum, or infinity where that is zero."""
@@ -363,9 +369,8 @@ class RowMean(Derived):
     def _learned_sums(self) -> Tensor:
         """Return the divisors of learned weights, which depend on all that is learned, as one more learned tensor."""
         device = self.base.learned()[0].device
-        wide = torch.float32 if device.type == "mps" else torch.float64
         with torch.enable_grad():
-            total = self.base.known_row_sum(wide, device)
+            total = self.base.known_row_sum(widest(device), device)
             return total.masked_fill(total == 0, torch.inf).unsqueeze(1)
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -373,10 +378,6 @@ class RowMean(Derived):
 
     def constant(self, rows: slice, columns: slice) -> float | None:
         return 0.0 if self.base.constant(rows, columns) == 0 else None
-
-    @property
-    def is_sparse(self) -> bool:
-        return self.base.is_sparse
 
     def factors(self, dtype: torch.dtype, device: torch.device, *, of_push: bool = False) -> Factors:
         base, anchors, references = self.base.factors(dtype, device, of_push=of_push)

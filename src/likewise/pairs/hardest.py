@@ -1,6 +1,5 @@
 """The set of the hardest references of each anchor."""
 
-from itertools import product
 from typing import final
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor
 from likewise.pairs.explicit import Listed
 from likewise.pairs.expressions import PairWeight
 from likewise.pairs.vectors import checked_vectors
-from likewise.pairs.weight import STREAM, blocks
+from likewise.pairs.weight import all_tiles
 
 
 @final
@@ -57,7 +56,7 @@ class Hardest(Listed):
         highest, index = z.new_full((len(z), k), -torch.inf), torch.full((len(z), k), len(v), device=z.device)
         sign, everyone = -1 if farthest else 1, torch.arange(len(v), device=z.device)
         with torch.autocast(z.device.type, enabled=False):
-            for rows, columns in product(blocks(len(z), STREAM), blocks(len(v), STREAM)):
+            for rows, columns in all_tiles(among.shape):
                 s = (z[rows] @ v[columns].T).mul_(sign)
                 s.masked_fill_(among.tile(rows, columns, s.dtype, s.device) == 0, -torch.inf)
                 highest[rows], best = torch.cat([highest[rows], s], dim=1).topk(k)

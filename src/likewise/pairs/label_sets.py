@@ -14,7 +14,7 @@ from torch import Tensor
 from likewise.pairs.expressions import PairWeight
 from likewise.pairs.form import EVERYTHING, ClosedForm, Term, ThinProduct
 from likewise.pairs.sets import MultiHot, Sets
-from likewise.pairs.weight import STREAM, blocks, check_part
+from likewise.pairs.weight import all_tiles, check_part
 
 
 class LabelSets(PairWeight):
@@ -175,10 +175,7 @@ class Jaccard(SharedLabels):
     """
 
     divided = True
-
-    @property
-    def within_tiles(self) -> bool:
-        return False
+    within_tiles = False
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
         overlap = self.overlap(rows, columns, dtype, device)
@@ -192,12 +189,11 @@ class Jaccard(SharedLabels):
         """Return y_ic Σ_r y_rc / |y_i ∪ y_r|, (N, L), and how many references share a label with each anchor, (N,)."""
         sums = torch.zeros(self.anchors.shape, dtype=dtype, device=device)
         counts = torch.zeros(self.shape[0], dtype=torch.int64, device=device)
-        for rows in blocks(self.shape[0], STREAM):
-            for columns in blocks(self.shape[1], STREAM):
-                overlap = self.overlap(rows, columns, dtype, device)
-                union = self.union(overlap, rows, columns).clamp_(min=1)
-                counts[rows] += overlap.count_nonzero(dim=1)
-                sums[rows].addmm_(union.reciprocal_(), self.references[columns].to(device, dtype))
+        for rows, columns in all_tiles(self.shape):
+            overlap = self.overlap(rows, columns, dtype, device)
+            union = self.union(overlap, rows, columns).clamp_(min=1)
+            counts[rows] += overlap.count_nonzero(dim=1)
+            sums[rows].addmm_(union.reciprocal_(), self.references[columns].to(device, dtype))
         return sums.mul_(self.anchors.to(device)), counts
 
 

@@ -25,6 +25,8 @@ class LabelSimilarity(LabelSets):
         similarity: S, the similarity of an anchor's label to a reference's, within [0, 1], shape (L, L).
     """
 
+    within_tiles = False
+
     def __init__(
         self,
         label_sets: MultiHot | Sets,
@@ -34,10 +36,6 @@ class LabelSimilarity(LabelSets):
         super().__init__(label_sets, reference_label_sets, is_set=False, is_symmetric=False)
         self.similarity = _within_one(similarity, self.anchors.shape[1])
         self.is_within_one = True
-
-    @property
-    def within_tiles(self) -> bool:
-        return False
 
 
 @final

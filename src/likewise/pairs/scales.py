@@ -1,4 +1,4 @@
-"""Scales and row sums, a number for each anchor or reference: checks of them, and products with rows."""
+"""Scales, a number for each anchor or reference: checks of them, and products with rows."""
 
 import torch
 from torch import Tensor
@@ -26,15 +26,6 @@ def checked(values: Tensor | None, length: int, name: str) -> Tensor | None:
     if values.device.type == "cpu" and not torch.isfinite(values).all():
         raise ValueError(f"expected finite values to scale {name} by, got NaN or infinity")
     return values.clone()
-
-
-def check_row_sums(row_sums: Tensor, length: int, weight: object) -> None:
-    """Raise unless there is one finite sum ≥ 0 for each anchor of a weight."""
-    if row_sums.shape != (length,):
-        got = f"got shape {tuple(row_sums.shape)}: pass the sum of each row"
-        raise ValueError(f"expected a row sum for each of {length} anchors, {got}")
-    if row_sums.device.type == "cpu" and not (torch.isfinite(row_sums) & (row_sums >= 0)).all():
-        raise ValueError(f"expected row sums of {weight} that are finite and ≥ 0, got others")
 
 
 def nonnegative(values: Tensor | None) -> bool:

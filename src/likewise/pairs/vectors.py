@@ -30,6 +30,8 @@ class LowRank(PairWeight):
                 [0.2500, 0.6250]])
     """
 
+    within_tiles = False
+
     def __init__(self, anchors: Float[Tensor, "n k"], references: Float[Tensor, "r k"] | None = None) -> None:
         self.anchors, self.references = checked_vectors(anchors, references)
         seen = anchors.device.type == "cpu"  # elsewhere it is assumed, as for `Explicit`
@@ -41,10 +43,6 @@ class LowRank(PairWeight):
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
         return self.anchors[rows].to(device, dtype) @ self.references[columns].to(device, dtype).T
-
-    @property
-    def within_tiles(self) -> bool:
-        return False
 
     def product(self, references: Float[Tensor, "r d"]) -> Float[Tensor, "n d"]:
         return self.anchors.to(references) @ (self.references.to(references).T @ references)

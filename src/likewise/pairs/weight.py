@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, final
@@ -21,6 +22,16 @@ def blocks(length: int, size: int) -> Iterator[slice]:
     return (slice(start, min(start + size, length)) for start in range(0, length, size))
 
 
+def widest(device: torch.device) -> torch.dtype:
+    """Return the widest floating dtype of a device: MPS has no float64."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def all_tiles(shape: tuple[int, int]) -> Iterator[tuple[slice, slice]]:
+    """Cut all pairs into tiles of at most `STREAM` rows and columns."""
+    return itertools.product(blocks(shape[0], STREAM), blocks(shape[1], STREAM))
+
+
 class Weight(ABC):
     r"""Abstract: a weight $w_{ir}$ for each of N anchors and R references.
 
@@ -38,12 +49,20 @@ class Weight(ABC):
 
     is_learned: bool = False
     """Whether anything in it requires a gradient."""
+    sums_to_one: bool = False
+    """Whether every row with a nonzero weight sums to one."""
+    within_tiles: bool = True
+    """Whether a tile of weights is cheaper than a tile of similarities, so that a pull is evaluated in tiles."""
+    is_sparse: bool = False
+    """Whether its product is cheaper than its tiles where these are evaluated by a kernel."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """For user-defined weights, detect learnable tensors and check the shapes of tiles."""
         super().__init_subclass__(**kwargs)
         if not cls.__module__.startswith("likewise."):
-            cls.is_learned = property(_looks)  # pyright: ignore[reportAttributeAccessIssue, reportAssignmentType]
+            cls.is_learned = property(  # pyright: ignore[reportAttributeAccessIssue, reportAssignmentType]
+                lambda weight: any(map(_is_learned, vars(weight).values()))
+            )
             if "tile" in vars(cls):
                 cls.tile = _whole(cls.tile)
 
@@ -56,7 +75,8 @@ class Weight(ABC):
         """Whether all weights are known to be within [0, 1]."""
         self._row_sums: dict[tuple[torch.dtype, torch.device], Tensor] = {}
         self._supports: dict[torch.device, Tensor] = {}
-        self._given: Tensor | None = None
+        self.given_row_sum: Tensor | None = None
+        """The row sums that `with_row_sums` was given."""
 
     @abstractmethod
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Float[Tensor, "n r"]:
@@ -72,21 +92,6 @@ class Weight(ABC):
         leaves: dict[Tensor, Tensor] = {}
         _detach_learned(self, leaves)
         return list(leaves)
-
-    @property
-    def sums_to_one(self) -> bool:
-        """Whether every row with a nonzero weight sums to one."""
-        return False
-
-    @property
-    def within_tiles(self) -> bool:
-        """Whether a tile of weights is cheaper than a tile of similarities, so that a pull is evaluated in tiles."""
-        return True
-
-    @property
-    def is_sparse(self) -> bool:
-        """Whether its product is cheaper than its tiles where these are evaluated by a kernel."""
-        return False
 
     def constant(self, rows: slice, columns: slice) -> float | None:
         """Return the value of a constant tile if it is known without computing the tile, else None."""
@@ -134,19 +139,15 @@ class Weight(ABC):
     def product(self, references: Float[Tensor, "r d"]) -> Float[Tensor, "n d"]:
         """Return the weights times ``references``, without differentiation; in tiles unless overridden."""
         result = references.new_zeros(self.shape[0], references.shape[1])
-        for rows in blocks(self.shape[0], STREAM):
-            for columns in blocks(self.shape[1], STREAM):
-                tile = self.tile(rows, columns, references.dtype, references.device)
-                result[rows].addmm_(tile, references[columns])
+        for rows, columns in all_tiles(self.shape):
+            result[rows].addmm_(self.tile(rows, columns, references.dtype, references.device), references[columns])
         return result
 
     def transposed_product(self, anchors: Float[Tensor, "n d"]) -> Float[Tensor, "r d"]:
         """Return the transposed weights times ``anchors``, without differentiation; in tiles unless overridden."""
         result = anchors.new_zeros(self.shape[1], anchors.shape[1])
-        for rows in blocks(self.shape[0], STREAM):
-            for columns in blocks(self.shape[1], STREAM):
-                tile = self.tile(rows, columns, anchors.dtype, anchors.device)
-                result[columns].addmm_(tile.T, anchors[rows])
+        for rows, columns in all_tiles(self.shape):
+            result[columns].addmm_(self.tile(rows, columns, anchors.dtype, anchors.device).T, anchors[rows])
         return result
 
     def transposed_products(
@@ -171,14 +172,9 @@ class Weight(ABC):
                 value = self._row_sum(dtype, device)
             return with_gradient(value, self, lambda g: lambda rows, _: g[rows, None])
         if (dtype, device) not in self._row_sums:
-            sums = self._given
+            sums = self.given_row_sum
             self._row_sums[dtype, device] = self._row_sum(dtype, device) if sums is None else sums.to(device, dtype)
         return self._row_sums[dtype, device]
-
-    @property
-    def knows_row_sum(self) -> bool:
-        """Whether its row sums were given with `with_row_sums`."""
-        return self._given is not None
 
     def _row_sum(self, dtype: torch.dtype, device: torch.device) -> Float[Tensor, " n"]:
         return self.product(torch.ones(self.shape[1], 1, dtype=dtype, device=device)).squeeze(1)
@@ -193,18 +189,16 @@ class Weight(ABC):
             with torch.no_grad():
                 return self._support(device)
         if device not in self._supports:
-            sums = self._given
+            sums = self.given_row_sum
             self._supports[device] = self._support(device) if sums is None else sums.to(device) > 0
         return self._supports[device]
 
     def _support(self, device: torch.device) -> Bool[Tensor, " n"]:
         if self.is_set:
             return self.known_row_sum(torch.float32, device) > 0
-        wide = torch.float32 if device.type == "mps" else torch.float64
         support = torch.zeros(self.shape[0], dtype=torch.bool, device=device)
-        for rows in blocks(self.shape[0], STREAM):
-            for columns in blocks(self.shape[1], STREAM):
-                support[rows] |= self.tile(rows, columns, wide, device).ne(0).any(dim=1)
+        for rows, columns in all_tiles(self.shape):
+            support[rows] |= self.tile(rows, columns, widest(device), device).ne(0).any(dim=1)
         return support
 
     def dense(self, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Float[Tensor, "n r"]:
@@ -252,25 +246,13 @@ def check_tensor(name: str, value: object, remedy: str = "convert with torch.as_
         )
 
 
-def both_at(weight: Weight, other: Weight) -> int | None:
-    """Return where two weights of the same anchors and references are both symmetric, None if nowhere."""
-    return weight.symmetric_at if weight.symmetric_at == other.symmetric_at else None
-
-
-def weight_for(operation: str, value: Any) -> Weight:
-    """Return a weight; raise if it is something else."""
-    if not isinstance(value, Weight):
-        got = f"got {type(value).__name__}: build one with likewise.pairs"
+def check_operands(weight: Weight, operation: str, other: Any) -> None:
+    """Raise unless the other side of an expression is a weight of the same shape."""
+    if not isinstance(other, Weight):
+        got = f"got {type(other).__name__}: build one with likewise.pairs"
         raise TypeError(f"expected another pair weight for {operation}, {got}")
-    return value
-
-
-def same_shape(weight: Weight, other: Weight) -> None:
-    """Raise unless two weights of one expression have the same shape."""
     if weight.shape != other.shape:
-        raise ValueError(
-            f"expected pair weights of the same shape, got {weight} and {other}: build both for the same rows"
-        )
+        raise ValueError(f"expected pair weights of the same shape, got {weight} and {other}")
 
 
 @final
@@ -295,16 +277,10 @@ Slope = Callable[[slice, slice], Tensor]
 
 
 def with_gradient(value: Tensor, weight: Weight, slope: Callable[[Tensor], Slope], *tensors: Tensor) -> Tensor:
-    """Return a value that depends on a weight with the gradients of what the weight learns, exactly.
+    """Return a value with the exact gradients of what its weight learns, whose tiles the backward evaluates again.
 
-    Args:
-        value: The value, of any shape, computed without them.
-        weight: The weight, evaluated once more, tile by tile, in the backward.
-        slope: Called in the backward with the gradient of the value.
-        *tensors: What ``slope`` reads; the backward checks that it is unchanged.
-
-    Memory:
-        O(what is learned + tile).
+    ``slope`` is called in the backward with the gradient of the value, and reads ``tensors``, which must be unchanged.
+    Memory is O(what is learned + tile).
     """
     if not (torch.is_grad_enabled() and weight.is_learned):
         return value
@@ -334,18 +310,17 @@ def _gradients(weight: Weight, slope: Slope, like: Tensor) -> list[Tensor]:
     learned: dict[Tensor, Tensor] = {}
     apart: Weight = _detach_learned(weight, learned)
     totals, flags = [torch.zeros_like(x) for x in learned.values()], set[bool]()
-    for rows in blocks(weight.shape[0], STREAM):
-        for columns in blocks(weight.shape[1], STREAM):
-            if apart.constant(rows, columns) is not None:
-                continue
-            with torch.enable_grad():
-                tile = apart.tile(rows, columns, like.dtype, like.device)
-            flags.add(tile.requires_grad)
-            if not tile.requires_grad:
-                continue
-            of_tile = slope(rows, columns).expand(tile.shape)
-            parts = torch.autograd.grad(tile, list(learned.values()), of_tile, materialize_grads=True)
-            totals = [total.add_(part) for total, part in zip(totals, parts, strict=True)]
+    for rows, columns in all_tiles(weight.shape):
+        if apart.constant(rows, columns) is not None:
+            continue
+        with torch.enable_grad():
+            tile = apart.tile(rows, columns, like.dtype, like.device)
+        flags.add(tile.requires_grad)
+        if not tile.requires_grad:
+            continue
+        of_tile = slope(rows, columns).expand(tile.shape)
+        parts = torch.autograd.grad(tile, list(learned.values()), of_tile, materialize_grads=True)
+        totals = [total.add_(part) for total, part in zip(totals, parts, strict=True)]
     if flags == {False}:
         expected = f"expected tiles of {weight} that depend on what requires a gradient in it"
         raise RuntimeError(f"{expected}, got constant ones: .detach() it")
@@ -363,10 +338,6 @@ def _whole(tile: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return weights
 
     return call
-
-
-def _looks(weight: Weight) -> bool:
-    return any(map(_is_learned, vars(weight).values()))
 
 
 def _is_learned(item: object) -> bool:

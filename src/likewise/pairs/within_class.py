@@ -61,6 +61,8 @@ class WithinClass(PairWeight):
         O(N + R), a block, and up to `MAX_KEPT` weights.
     """
 
+    within_tiles = False
+
     def __init__(
         self,
         labels: Int[Tensor, " n"],
@@ -74,10 +76,6 @@ class WithinClass(PairWeight):
         self._keeps = sum(classes * n * m for classes, n, m, *_ in self._sizes) <= MAX_KEPT
         self._kept: list[Float[Tensor, "g n m"]] = []
         self._apart: list[Float[Tensor, "g n m"]] = []
-
-    @property
-    def within_tiles(self) -> bool:
-        return False
 
     def split(self) -> Split:
         """Split it into uniform weights, as cheap within tiles as SupCon's pull, and how it differs from them."""
@@ -177,16 +175,14 @@ class Deviation(PairWeight):
     Multiplied as they are, instead of as a difference of two products, small deviations have small rounding errors.
     """
 
+    within_tiles = False
+
     def __init__(self, weight: WithinClass, uniform: PairWeight) -> None:
         super().__init__(weight.shape, is_set=False, is_nonnegative=False, symmetric_at=None)
         self.weight, self.uniform = weight, uniform
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
         return self.weight.tile(rows, columns, dtype, device) - self.uniform.tile(rows, columns, dtype, device)
-
-    @property
-    def within_tiles(self) -> bool:
-        return False
 
     def product(self, references: Tensor) -> Tensor:
         return self.weight.times(self.weight.deviations(), references)

@@ -30,15 +30,7 @@ class Thumbnail(NamedTuple):
 
 @final
 class Album:
-    """Thumbnails that sections ask for and a page shows; each sample has one, however often it is asked for.
-
-    Example:
-        >>> album = Album(lambda part, rows: torch.rand(len(rows), 1, 8, 8))
-        >>> album.tiles("test", torch.tensor([7, 9, 7])).tolist()
-        [0, 1, 0]
-        >>> 'id="album"' in album.html
-        True
-    """
+    """Thumbnails that sections ask for and a page shows; each sample has one, however often it is asked for."""
 
     def __init__(self, inputs_of: Any) -> None:
         self._inputs_of = inputs_of
@@ -82,8 +74,7 @@ class Album:
             pairs = [(row, number) for (name, row), number in self._tiles.items() if name == part]
             for some in (pairs[start : start + BATCH] for start in range(0, len(pairs), BATCH)):
                 rows, numbers = zip(*some, strict=True)
-                for number, image in zip(
-                    numbers, thumbnails(self._inputs_of(part, torch.tensor(rows)), side), strict=True
-                ):
+                images = thumbnails(self._inputs_of(part, torch.tensor(rows)), side)
+                for number, image in zip(numbers, images, strict=True):
                     small[number] = image
         return torch.stack(small)

@@ -30,12 +30,6 @@ def compared(settings: Sequence[Setting]) -> list[Row]:
     The mean over the seeds of a setting has Student's interval; the score of a single run has its own. Differences to
     the first setting are paired: by seed where two or more seeds are in both, with Student's interval of the
     differences; by test sample where both have a single run. Both need the same test samples.
-
-    Args:
-        settings: The settings.
-
-    Returns:
-        For each score a row of every setting that has it.
     """
     views = [view for setting in settings for view in setting.views]
     keys = dict.fromkeys(key for view in views for key in view.headlines)
@@ -53,9 +47,7 @@ def difference(
     """Return the difference of a setting's score to the first one's, and what was paired; or why nothing was."""
     key = (evaluation, metric, ENCODER, group)
     if len(first.views) == len(other.views) == 1:
-        if group in FREQUENCIES:
-            return "single runs"
-        return _by_sample(other.views[0], first.views[0], key)
+        return "single runs" if group in FREQUENCIES else _by_sample(other.views[0], first.views[0], key)
     ours, theirs = other.by_seed, first.by_seed
     seeds = [seed for seed in ours if seed in theirs]
     seeds = [seed for seed in seeds if key in ours[seed].test_scores and key in theirs[seed].test_scores]
@@ -105,10 +97,7 @@ def _compare_score(settings: Sequence[Setting], evaluation: str, metric: str, gr
             yield row
             continue
         outcome = NOT_IN_FIRST if lacking else difference(first, setting, evaluation, metric, group)
-        if isinstance(outcome, str):
-            yield replace(row, unpaired=outcome)
-        else:
-            yield row.compared(*outcome)
+        yield replace(row, unpaired=outcome) if isinstance(outcome, str) else row.compared(*outcome)
 
 
 def mean_of(setting: str, scores: Sequence[Score]) -> Row:
@@ -126,8 +115,7 @@ def mean_of(setting: str, scores: Sequence[Score]) -> Row:
 
 def _seconds(setting: Setting) -> float | None:
     each = [view.metadata.get("seconds", {}).get("training") for view in setting.views]
-    known = [float(seconds) for seconds in each if seconds is not None]
-    return sum(known) / len(known) if len(known) == len(each) else None
+    return None if None in each else sum(map(float, each)) / len(each)
 
 
 def _same_protocol(first: RunView, second: RunView, key: tuple[str, str, str, Group]) -> bool:
@@ -166,14 +154,8 @@ def verdict(rows: Sequence[Row]) -> list[str]:
     For pairs, it is the first metric of each direction. The paired differences of an evaluation are tested together, by
     Holm's procedure on the p-values that belong to their intervals, so that with probability 0.95 none is called a
     difference by chance. This is stricter than an interval that leaves out 0. Differences that are all equal, as two
-    seeds' may be by chance, have no spread to judge by, and are never called one.
-
-    Args:
-        rows: The rows of a comparison, as `compared` returns them.
-
-    Returns:
-        A sentence for each evaluation, or direction, with a difference, and one for all others; none for those without
-        a paired difference; if none has one, the reason.
+    seeds' may be by chance, have no spread to judge by, and are never called one. Without any paired difference, the
+    reason is said.
 
     Source:
         S. Holm, A Simple Sequentially Rejective Multiple Test Procedure, 1979.
@@ -224,11 +206,9 @@ def _judge(
         "Not judged, as all differences are equal": equal,
         "Not paired": [row for row in rows if row.difference is None and row.setting != first],
     }
-    text = ". ".join(
-        f"{title}: {'; '.join(map(_describe_row, members))}" for title, members in groups.items() if members
-    )
-    text += f". Tested together, {together} differences." if together > 1 else "."
-    return text + _few(tested)
+    said = [f"{title}: {'; '.join(map(_describe_row, members))}." for title, members in groups.items() if members]
+    said += [f"Tested together, {together} differences."] if together > 1 else []
+    return " ".join(said) + _few(tested)
 
 
 def _few(tested: Sequence[Row]) -> str:

@@ -33,23 +33,14 @@ def difference_words(difference: Difference, *, share: bool = True) -> str:
 
 def dot_of(score: Score, *, missed: bool = False) -> Dot:
     """Return a share as a dot in percent, or what it lacks to 1, such as errors instead of accuracy."""
-    text = "; ".join(
-        filter(
-            None, [f"{format_score(score)}, 95 % interval, {format_count(score.count, score.counted)}", remarks(score)]
-        )
-    )
+    text = f"{format_score(score)}, 95 % interval, {format_count(score.count, score.counted)}"
     bounds = (1 - score.value, 1 - score.high, 1 - score.low) if missed else (score.value, score.low, score.high)
     value, low, high = (100 * bound for bound in bounds)
-    return Dot(value, low, high, text)
+    return Dot(value, low, high, "; ".join(filter(None, [text, remarks(score)])))
 
 
 def leading(scores: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return the first metric of each evaluation, and for pairs the first of each direction.
-
-    Example:
-        >>> leading([("kNN", "accuracy"), ("kNN", "top-5 accuracy")])
-        [('kNN', 'accuracy')]
-    """
+    """Return the first metric of each evaluation, and for pairs the first of each direction."""
     first_metrics: dict[tuple[str, str], tuple[str, str]] = {}
     for evaluation, metric in scores:
         direction = next((name for name in DIRECTIONS if metric.endswith(f", {name}")), "")
@@ -58,35 +49,19 @@ def leading(scores: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def how_many(some: int, count: int) -> str:
-    """Say how many of the test samples are shown.
-
-    Example:
-        >>> how_many(30, 30), how_many(1000, 2000)
-        ('All 30 test samples', '1,000 of 2,000 test samples')
-    """
+    """Say how many of the test samples are shown."""
     return f"{some:,} of {count:,} test samples" if some < count else f"All {count:,} test samples"
 
 
 def limit_words(shown: int, count: int, what: str) -> str:
-    """Say how many are shown, unless all are.
-
-    Example:
-        >>> limit_words(40, 300, "classes"), limit_words(3, 3, "classes")
-        (' Shown are 40 of 300 classes.', '')
-    """
+    """Say how many are shown, unless all are."""
     return f" Shown are {shown:,} of {count:,} {what}." if shown < count else ""
 
 
 def part_words(spec: Any, *, brief: bool = False) -> str:
-    """Write a part with its arguments, except those that are None and whole configurations of third-party networks.
+    """Write a part, several, or a plain value, with arguments but None and configurations of third-party networks.
 
-    Args:
-        spec: The part, several, or a plain value.
-        brief: Whether to leave out what is off, follows from other parts, or belongs to a published network.
-
-    Example:
-        >>> part_words({"class_path": "likewise.SupConLoss", "init_args": {"temperature": 0.1, "queue": None}})
-        'SupConLoss(temperature=0.1)'
+    `brief` also leaves out what is off, follows from other parts, or belongs to a published network.
     """
     if isinstance(spec, list):
         return ", ".join(part_words(part, brief=brief) for part in spec) or "none"
@@ -103,12 +78,7 @@ def part_words(spec: Any, *, brief: bool = False) -> str:
 
 
 def amounts(counts: Mapping[str, int]) -> str:
-    """Write how many there are of each.
-
-    Example:
-        >>> amounts({"train": 1213, "test": 449})
-        '1,213 train, 449 test'
-    """
+    """Write how many there are of each."""
     return ", ".join(f"{count:,} {name}" for name, count in counts.items())
 
 

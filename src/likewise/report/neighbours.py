@@ -12,7 +12,8 @@ from torch import Tensor
 
 from likewise.diagnostics import plots
 from likewise.report.album import NO_TILE, Album, Thumbnail
-from likewise.report.elements import element, heading, paragraphs, templates
+from likewise.report.elements import element, heading, paragraphs
+from likewise.report.page import save_page
 from likewise.report.sections.section import Content
 from likewise.runs.score_format import one_line
 
@@ -38,20 +39,9 @@ def write_neighbours(
     shown: Sequence[Shown],
     images_of: Mapping[str, Callable[[Int[Tensor, " n"]], Float[Tensor, "n ch h w"] | None]],
 ) -> None:
-    """Write a page that needs no other file and no network.
+    """Write a page that needs no other file and no network; consecutive samples with the same heading form a group.
 
-    Args:
-        path: Where it goes.
-        title: Its title.
-        introduction: A sentence on what it shows.
-        shown: The samples in their order; consecutive ones with the same heading form a group.
-        images_of: For each side, returns the images, from 0 to 1, of rows of pictured samples.
-
-    Example:
-        >>> page = Path("page.html")
-        >>> write_neighbours(page, "Nearest", "By cosine.", [Shown("a", "others", 0, "<b>", "0.98")], {})
-        >>> "&lt;b&gt;" in page.read_text(encoding="utf-8")
-        True
+    `images_of` returns for each side the images, from 0 to 1, of rows of pictured samples.
     """
     album = Album(lambda side, rows: images_of[side](rows))
 
@@ -63,18 +53,5 @@ def write_neighbours(
         heading(below) + element("gallery", [([thumbnail(sample)], sample.words) for sample in some])
         for below, some in groupby(shown, key=lambda sample: sample.below)
     )
-    page = templates().get_template("page.html")
-    content = Content("What was found", introduction, body)
-    lead = paragraphs([f"{len(shown):,} samples are shown."])
-    script = plots.script(figures=False)
-    text = page.render(
-        title=title,
-        contents=[content],
-        lead=lead,
-        verdict="",
-        summary="",
-        warnings="",
-        album=album.html,
-        drawing=script,
-    )
-    path.write_text(text, encoding="utf-8", errors="backslashreplace")
+    content, above = Content("What was found", introduction, body), paragraphs([f"{len(shown):,} samples are shown."])
+    save_page(path, title, [content], above=above, album=album.html, drawing=plots.script(figures=False))

@@ -23,8 +23,7 @@ def write_page(
         path: Where the page goes; a file there is replaced.
         views: One run, or several to compare.
         title: The page's title. None: the run's name, or "Comparison".
-        sections: Its sections in their order; those meant for another number of runs are left out. None: those that
-            come with likewise, `[section_class() for section_class in SECTIONS]`.
+        sections: Its sections in their order, of which those for another number of runs are left out. None: `SECTIONS`.
 
     Raises:
         OSError: The page can't be written.
@@ -38,8 +37,6 @@ def write_page(
         >>> run = Run.create(Path("runs"), "mine")
         >>> run.describe({"seed": 3})
         >>> write_page(run.report, [RunView(run)])
-        >>> run.name in run.report.read_text(encoding="utf-8")
-        True
     """
     first, *other_views = views
     candidates = [section_class() for section_class in SECTIONS] if sections is None else sections
@@ -52,16 +49,21 @@ def write_page(
                 f"expected a Content or None from {type(section).__name__}.content, got {type(content).__name__}: "
                 'return Content("A heading", "a sentence", body)'
             )
-        contents += [] if content is None else [content]
-    page = templates().get_template("page.html")
-    text = page.render(
-        title=title or ("Comparison" if other_views else first.run.name),
-        contents=contents,
-        verdict=paragraphs(judged.lines, "lead") if not other_views and (judged := run_verdict(first)) else "",
-        summary=definitions(summary_table(first.metadata)) if not other_views else "",
-        warnings=paragraphs(training_warnings(first.metadata, first.metrics), "lead") if not other_views else "",
-        lead=lead(views),
-        album=first.album.html,
-        drawing=plots.script(),
-    )
+        if content is not None:
+            contents.append(content)
+    title = title or ("Comparison" if other_views else first.run.name)
+    above = "" if other_views else _above_sections(first)
+    save_page(path, title, contents, above=above, album=first.album.html, drawing=plots.script())
+
+
+def _above_sections(view: RunView) -> str:
+    judged, facts = run_verdict(view), view.metadata
+    verdict = paragraphs(judged.lines if judged else [], "lead")
+    warnings = paragraphs(training_warnings(facts, view.metrics), "lead")
+    return verdict + definitions(summary_table(facts)) + warnings + lead(view)
+
+
+def save_page(path: Path, title: str, contents: Sequence[Content], **elements: str) -> None:
+    """Write contents as a page, with the elements `above` them, the `album` and the `drawing` scripts."""
+    text = templates().get_template("page.html").render(title=title, contents=contents, **elements)
     path.write_text(text, encoding="utf-8", errors="backslashreplace")

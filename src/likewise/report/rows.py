@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
 
+from likewise.diagnostics.plots import Dot
 from likewise.evaluation import Difference
 from likewise.report.formatting import as_csv, difference_words
 from likewise.runs.score_format import format_count, format_number
@@ -90,6 +91,11 @@ class Row:
         return f"not paired: {self.unpaired}" if self.unpaired else "" if self.paired is None else str(self.paired)
 
     @property
+    def dot(self) -> Dot:
+        """A share as a dot with its interval, in percent."""
+        return Dot(100 * self.value, 100 * self.low, 100 * self.high, f"{self.score_words}, over {self.interval}")
+
+    @property
     def cells(self) -> list[str]:
         """The cells of a table after the setting's: runs, score, interval over, difference, paired over."""
         return [str(self.runs), self.score_words, str(self.interval), self.difference_words, self.paired_words]
@@ -154,11 +160,7 @@ def rows_as_csv(rows: Sequence[Row]) -> str:
 
 
 def rows_as_markdown(rows: Sequence[Row], first: str) -> str:
-    """Write rows as a Markdown table for each score, the best first.
-
-    Args:
-        rows: The rows.
-        first: The setting that the others are compared with.
+    """Write rows as a Markdown table for each score, the best first; `first` is what others are compared with.
 
     Example:
         >>> print(rows_as_markdown([Row("a", "kNN", Metric("accuracy"), 1, 0.9, 0.8, 0.95, Over(100, "sample"))], "a"))

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
     from likewise.training import Assembled
 
-MIN_STEPS, ENOUGH_STEPS = 100, 300  # steps
-MIN_STEPS_PRETRAINED, ENOUGH_STEPS_PRETRAINED = 25, 100  # steps of an encoder with pretrained weights
+MIN_STEPS, ENOUGH_STEPS = (100, 25), (300, 100)  # from scratch, and of an encoder with pretrained weights
 INDENT, WIDTH = "  ", 16  # of a line, and of its first column
 
 
@@ -103,11 +102,8 @@ def summary_table(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     if sizes.get("unlabelled"):
         without += ", trained on" if summary["trained_unlabelled"] else ", left out"
     batches = parts["batches"].get("init_args") or {}
-    augmentations = [
-        part_words(spec, brief=True)
-        for name in ("augmentation", "counterpart_augmentation")
-        if (spec := batches.get(name))
-    ]
+    specs = filter(None, map(batches.get, ("augmentation", "counterpart_augmentation")))
+    augmentations = dict.fromkeys(part_words(spec, brief=True) for spec in specs)
     table = {
         "samples": f"{summary['samples']:,} {'pairs' if second else inputs['kind']}",
         "inputs": _input_words(inputs),
@@ -133,7 +129,7 @@ def summary_table(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
         "loss": part_words(parts["loss"], brief=True),
         "loss inputs": parts["inputs"] and part_words(parts["inputs"], brief=True),
         "batch": amounts(summary["batch"]),
-        "augmentation": ", ".join(dict.fromkeys(augmentations)),
+        "augmentation": ", ".join(augmentations),
         "steps": f"{steps:,}" if steps else "as time allows",
         "epochs": steps and f"{steps / summary['steps_per_epoch']:,.4g}",
         "device": facts["device"],
@@ -149,7 +145,7 @@ def summary_lines(facts: Mapping[str, Any]) -> list[str]:
 
 
 def _input_words(inputs: Mapping[str, Any]) -> str:
-    return f"{inputs['kind']} {' x '.join(map(str, inputs.get('shape', [])))}".strip()
+    return f"{inputs['kind']} {_size(inputs.get('shape', []))}".strip()
 
 
 def _network_words(spec: Any, sizes: Mapping[str, int]) -> str:
@@ -162,7 +158,7 @@ def _class_words(name: str, count: int) -> str:
 
 
 def _size(pixels: Sequence[int]) -> str:
-    return f"{pixels[0]} x {pixels[1]}"
+    return " x ".join(map(str, pixels))
 
 
 def training_warnings(facts: Mapping[str, Any], metrics: Curves) -> list[str]:
@@ -178,12 +174,9 @@ def training_warnings(facts: Mapping[str, Any], metrics: Curves) -> list[str]:
     if fall is None or fall.fell:
         return few
     rate = max(rates, default=math.nan)
-    flat = (
-        f"the loss did not come down by more than chance, from {fall.highest:.4g} to {fall.last:.4g}, so hardly "
-        f"anything was learned: change --lr, which was at most {rate:.2g}, train longer (--epochs), or make the task "
-        "easier by milder views (--augmentation)"
-    )
-    return [*few, flat]
+    got = f"the loss did not come down by more than chance, from {fall.highest:.4g} to {fall.last:.4g}"
+    remedy = "train longer (--epochs), or make the task easier by milder views (--augmentation)"
+    return [*few, f"{got}, so hardly anything was learned: change --lr, which was at most {rate:.2g}, {remedy}"]
 
 
 def _few_steps_warnings(facts: Mapping[str, Any]) -> list[str]:
@@ -196,11 +189,11 @@ def _few_steps_warnings(facts: Mapping[str, Any]) -> list[str]:
 
 def few_steps(facts: Mapping[str, Any], steps: int | None) -> bool:
     """Tell whether so many steps are too few to learn much, given what the encoder begins with."""
-    return steps is not None and steps < (MIN_STEPS_PRETRAINED if facts.get("begins_with") else MIN_STEPS)
+    return steps is not None and steps < MIN_STEPS[bool(facts.get("begins_with"))]
 
 
 def longer(facts: Mapping[str, Any]) -> str:
     """Return the option that makes a training long enough."""
-    summary, enough = facts["run_summary"], ENOUGH_STEPS_PRETRAINED if facts.get("begins_with") else ENOUGH_STEPS
+    summary, enough = facts["run_summary"], ENOUGH_STEPS[bool(facts.get("begins_with"))]
     epochs = math.ceil(enough / summary["steps_per_epoch"])
     return f"--epochs {epochs}" if summary["max_steps"] is None else f"--steps {enough}"

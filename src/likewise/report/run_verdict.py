@@ -12,7 +12,7 @@ from likewise.report.run_summary import few_steps, longer
 from likewise.report.run_view import RunView
 from likewise.report.sections.scores import encoder_less
 from likewise.runs.score_format import format_score
-from likewise.runs.scores import ALL, BEGUN, ENCODER, PREFERRED_EVALUATIONS, RAW, Score
+from likewise.runs.scores import BEGUN, ENCODER, PREFERRED_EVALUATIONS, RAW, Score
 
 FEATURE_NAMES = {BEGUN: "the encoder as it began", RAW: "raw inputs"}
 MIN_SPREAD = 0.02  # of the embeddings of a batch: below it, a mean cosine above 0.98
@@ -29,13 +29,7 @@ CONTRASTIVE_LOSSES = ("SupConLoss", "NTXentLoss", "RASCALLoss", "NPairsLoss")
 
 @final
 class Verdict(NamedTuple):
-    """The verdict on a run.
-
-    Args:
-        words: How the encoder does against its baselines, in a sentence.
-        cause: Why it does not do better, where it should; "" where all is well or nothing explains it.
-        command: What to try next; "" where there is no cause.
-    """
+    """The verdict on a run, in a sentence; if it should be better, the likely cause, and a command to try."""
 
     words: str
     cause: str = ""
@@ -44,8 +38,8 @@ class Verdict(NamedTuple):
     @property
     def lines(self) -> list[str]:
         """The verdict, then the most likely cause and what to try, where there are any."""
-        cause = [f"most likely cause: {self.cause}"] if self.cause else []
-        return [f"verdict: {self.words}", *cause, *([f"try: {self.command}"] if self.command else [])]
+        said = {"verdict": self.words, "most likely cause": self.cause, "try": self.command}
+        return [f"{name}: {text}" for name, text in said.items() if text]
 
 
 def run_verdict(view: RunView) -> Verdict | None:
@@ -59,9 +53,7 @@ def run_verdict(view: RunView) -> Verdict | None:
     kept = view.metadata.get("kept") == 0
     if kept:
         compared.pop(BEGUN, None)
-    text = " and ".join(
-        f"{relation} {FEATURE_NAMES[feature_kind]}{by}" for feature_kind, (relation, by) in compared.items()
-    )
+    text = " and ".join(f"{relation} {FEATURE_NAMES[name]}{by}" for name, (relation, by) in compared.items())
     if kept:
         text = "; ".join(filter(None, ["kept as it began, since no epoch was better on validation", text]))
     text = f"{text[:1].upper()}{text[1:]}, by the {ours.evaluation}'s {ours.metric}, {format_score(ours)}"
@@ -73,17 +65,14 @@ def run_verdict(view: RunView) -> Verdict | None:
 
 def _leading_score(view: RunView) -> tuple[Score, dict[str, Score]] | None:
     """Return the most telling score that has baselines, and these."""
-    candidates = list[tuple[Score, dict[str, Score]]]()
-    for evaluation, metric in view.headlines:
-        ours = view.test_scores[evaluation, metric, ENCODER, ALL]
-        beside = {
-            feature_kind: view.test_scores.get((evaluation, metric, feature_kind, ALL))
-            for feature_kind in FEATURE_NAMES
-        }
-        baselines = {feature_kind: score for feature_kind, score in beside.items() if score is not None}
+    candidates: list[tuple[Score, dict[str, Score]]] = []
+    for name in view.headlines:
+        baselines = view.by_features(*name)
+        ours = baselines.pop(ENCODER)
         if baselines and ours.metric.is_share and ours.metric.better == "higher":
             candidates.append((ours, baselines))
-    return next(iter([pair for pair in candidates if pair[0].evaluation in PREFERRED_EVALUATIONS] or candidates), None)
+    preferred = [pair for pair in candidates if pair[0].evaluation in PREFERRED_EVALUATIONS]
+    return next(iter(preferred or candidates), None)
 
 
 def _compare(view: RunView, ours: Score, feature_kind: str, theirs: Score) -> tuple[str, str]:

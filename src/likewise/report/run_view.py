@@ -112,6 +112,11 @@ class RunView:
         """Evaluation and name of the metric of each score of the encoder over all test samples."""
         return [key[:2] for key in self.test_scores if key[2:] == (ENCODER, ALL)]
 
+    def by_features(self, evaluation: str, metric: str) -> dict[str, Score]:
+        """Return a score over all test samples of the encoder, of the encoder as it began, and of raw inputs."""
+        keys = {name: (evaluation, metric, name, ALL) for name in KINDS}
+        return {name: self.test_scores[key] for name, key in keys.items() if key in self.test_scores}
+
     @cached_property
     def features(self) -> FeatureParts | None:
         """The features of the samples; None where there are none."""
@@ -160,14 +165,9 @@ class RunView:
             return None
 
     def inputs_of(self, part: str, rows: Int[Tensor, " n"]) -> Float[Tensor, "n ..."] | None:
-        """Return inputs, images from 0 to 1.
+        """Return the inputs of a part's samples by their rows, images from 0 to 1; None where some can't be loaded.
 
-        Args:
-            part: "train", "validation" or "test"; with the suffix "_counterpart" for the other side of pairs.
-            rows: The samples' rows in their source, (N,).
-
-        Returns:
-            (N, ...); None where the samples can't be loaded or some aren't among them.
+        A part with the suffix "_counterpart" is the other side of pairs.
         """
         samples = self._samples_of(part, rows)
         if samples is None:
@@ -198,8 +198,7 @@ class RunView:
     def thumbnails_of(self, features: Features, letters: int = MAX_LETTERS) -> list[Thumbnail]:
         """Return what a page shows of samples: picture, class or labels, id, and so many letters of a text."""
         tiles = self.album.tiles(features.part, features.numbers).tolist()
-        texts = self.lines_of(features, letters)
-        return list(map(Thumbnail, tiles, label_words(features), id_words(features), texts))
+        return list(map(Thumbnail, tiles, label_words(features), id_words(features), self.lines_of(features, letters)))
 
     def _load_features(self) -> FeatureParts | None:
         return load_features(self.run.embeddings) if self.run.embeddings.is_file() else None

@@ -16,9 +16,7 @@ from likewise.report.run_view import RunView
 from likewise.runs import Run
 from likewise.runs.scores import ALL, ENCODER
 
-COUNTED_EVALUATIONS = {
-    evaluation.name for evaluation in USUAL_EVALUATIONS
-}  # evaluations of the test samples, and of no others
+COUNTED_EVALUATIONS = {evaluation.name for evaluation in USUAL_EVALUATIONS}  # of the test samples, and of no others
 MAX_NAME_LETTERS = 80  # characters of a name
 SAMPLES_PATH = "evaluated.samples"  # the path of how many test samples were evaluated
 NEUTRAL_OPTIONS = {  # options of the trainer that change no training
@@ -61,10 +59,9 @@ def in_settings(
 
     Args:
         runs: The runs.
-        names: The name of the setting of each run's folder. None: runs with the same parts and the same data are one
-            setting; it is named by the --name that only its runs have, or by the options that others don't share, the
-            first of many. Features from a file are named by it. Several runs with the same seed are never one
-            setting: their own names are added.
+        names: The name of the setting of each run's folder. None: runs with the same parts and data are one setting,
+            named by the file of their features, by the --name that only its runs have, or by the options that others
+            don't share, the first of many. Runs with the same seed are never one setting: their own names are added.
         progress: Wraps the slow loops of a page's sections.
 
     Raises:
@@ -78,12 +75,10 @@ def in_settings(
         for view in views:
             view.setting = setting_names.get(view.run.folder.absolute(), view.run.name)
     for setting in settings_of(views):
-        seeds = [view.seed for view in setting.views if view.seed is not None]
+        seeds = sorted(view.seed for view in setting.views if view.seed is not None)
         if len(set(seeds)) < len(seeds):
-            raise ValueError(
-                f"expected one run for each seed of {setting.name}, got {len(seeds)} runs with the seeds "
-                f"{', '.join(map(str, sorted(seeds)))}: leave out one of each"
-            )
+            got = f"{len(seeds)} runs with the seeds {', '.join(map(str, seeds))}"
+            raise ValueError(f"expected one run for each seed of {setting.name}, got {got}: leave out one of each")
     return views
 
 
@@ -120,9 +115,8 @@ def _config(view: RunView, *, with_data: bool) -> Config:
         if part != "data" or with_data:
             config |= _flat(part, value)
     for option, value in (view.run.options.get("trainer") or {}).items():
-        if (
-            option not in NEUTRAL_OPTIONS and value is not None and (option, value) != ("precision", "32-true")
-        ):  # the default
+        default = value is None or (option, value) == ("precision", "32-true")
+        if option not in NEUTRAL_OPTIONS and not default:
             config[f"trainer.{option}"] = _short(value)
     counts = [
         score.count
@@ -150,13 +144,6 @@ def differing_options(configs: Sequence[Config]) -> list[dict[str, str]]:
 
     Arguments of a part are compared among those whose part has the same class. One configuration alone is described
     by its loss.
-
-    Example:
-        >>> first = {"loss": "SupConLoss", "loss.temperature": "0.1", "trainer.max_epochs": "30"}
-        >>> differing_options([first, first | {"loss.temperature": "0.2"}])
-        [{'loss.temperature': '0.1'}, {'loss.temperature': '0.2'}]
-        >>> differing_options([first, {"loss": "NPairsLoss", "trainer.max_epochs": "30"}])
-        [{'loss': 'SupConLoss'}, {'loss': 'NPairsLoss'}]
     """
     if len(configs) == 1:
         return [{path: value for path, value in configs[0].items() if path == "loss"}]
@@ -175,9 +162,8 @@ def differing_options(configs: Sequence[Config]) -> list[dict[str, str]]:
 
 def _option_words(options: Config) -> str:
     """Write classes by themselves, and arguments by name, or by path where two share a name; only the first of many."""
-    options = {
-        path: value for path, value in options.items() if path != SAMPLES_PATH
-    } or options  # they follow from others
+    # how many samples were evaluated follows from other options
+    options = {path: value for path, value in options.items() if path != SAMPLES_PATH} or options
     ends = [path.rpartition(".")[2] for path in options]
     parts: list[str] = []
     for (path, value), end in zip(options.items(), ends, strict=True):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any, final
 
 from likewise.report.comparison import FEW_SEEDS, MIN_SEEDS, mean_of, over_seeds, verdict
@@ -21,12 +22,7 @@ COLUMNS = (
 @final
 @dataclass(frozen=True)
 class Column:
-    """A setting of a transfer: the use of the encoder, and the number of labels.
-
-    Args:
-        kind: `FROZEN`, `TUNED` or `SCRATCH`.
-        labels: How many, in words.
-    """
+    """A setting of a transfer: its use of the encoder, such as `FROZEN`, and the number of labels in words."""
 
     kind: str
     labels: str
@@ -56,16 +52,15 @@ def transfer_scores(settings: Sequence[Setting], columns: Mapping[str, Column]) 
     """
     scores: list[TransferScore] = []
     for labels in dict.fromkeys(column.labels for column in columns.values()):
-        by_usage = {
-            columns[setting.name].kind: setting for setting in settings if columns[setting.name].labels == labels
-        }
+        alike = [setting for setting in settings if columns[setting.name].labels == labels]
+        by_usage = {columns[setting.name].kind: setting for setting in alike}
         scratch = {score.key: by_seed for score, by_seed in _scores(by_usage.get(SCRATCH))}
         base = next(iter(scratch.values()), {})
         for usage in (SCRATCH, TUNED, FROZEN):
             for score, by_seed in _scores(by_usage.get(usage)):
                 few_shot = score.evaluation == EPISODES
-                alike = few_shot or (usage == FROZEN and _of_same_samples(by_usage[usage]))
-                same = alike and len({seed_score.value for seed_score in by_seed.values()}) == 1
+                undrawn = few_shot or (usage == FROZEN and _of_same_samples(by_usage[usage]))
+                same = undrawn and len({seed_score.value for seed_score in by_seed.values()}) == 1
                 counted = list(by_seed.values())[: 1 if same else None]
                 row = replace(mean_of(_method(usage, score), counted), evaluation=labels, runs=len(by_seed))
                 if few_shot:
@@ -113,7 +108,7 @@ def _count_labelled(setting: Setting) -> float:
         sizes, split = view.metadata["samples"], view.metadata["parts"]["split"]
         refit = (split.get("init_args") or {}).get("refit")
         counts.append(sizes["train"] + (0 if refit else sizes["validation"]))
-    return sum(counts) / len(counts)
+    return fmean(counts)
 
 
 def verdict_on(scores: Sequence[TransferScore]) -> list[str]:
@@ -127,10 +122,7 @@ def by_labels(scores: Sequence[TransferScore]) -> list[list[str]]:
     amounts = list(dict.fromkeys(score.row.evaluation for score in scores))
     cells = {(score.row.setting, score.row.evaluation): score.row for score in scores}
     methods = dict.fromkeys(score.row.setting for score in scores)
-    return [
-        ["", *amounts],
-        *([method, *(_cell(cells.get((method, amount))) for amount in amounts)] for method in methods),
-    ]
+    return [["", *amounts], *([method, *(_cell(cells.get((method, each))) for each in amounts)] for method in methods)]
 
 
 def _cell(row: Row | None) -> str:

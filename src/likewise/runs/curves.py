@@ -25,14 +25,7 @@ class ClassMean:
 
 
 def read_curves(path: Path) -> Curves:
-    r"""Read the columns of a file with one row per step, the loss first; none where there is no file.
-
-    Example:
-        >>> path = Path("metrics.csv")
-        >>> _ = path.write_text("epoch,lr,loss,step\n0,0.1,3.5,1\n0,,3.25,2\n")
-        >>> read_curves(path)
-        {'loss': [(1, 3.5), (2, 3.25)], 'lr': [(1, 0.1)]}
-    """
+    """Read the columns of a file with one row per step, the loss first; none where there is no file."""
     if not path.is_file():
         return {}
     curves: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
@@ -61,6 +54,4 @@ def read_class_means(path: Path) -> list[ClassMean]:
         return []
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.reader(file))
-    return [
-        ClassMean(statistic, int(epoch), name, float(mean), int(count)) for statistic, epoch, name, mean, count in rows
-    ]
+    return [ClassMean(what, int(epoch), name, float(mean), int(count)) for what, epoch, name, mean, count in rows]

@@ -6,16 +6,16 @@ A run writes under a provisional name, and takes its own when it is whole.
 import json
 import os
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import count
 from pathlib import Path
 from typing import Any, Literal, Self, final, get_args
 
 from torch import Tensor, nn
 
 from likewise.files.formats import PARTIAL_SUFFIX, as_text, check_text
+from likewise.files.numbered import numbered
 from likewise.files.pickles import describe_pickle
 from likewise.instantiate import instantiate, is_spec, rebuilding, replaced
 from likewise.runs.curves import ClassMean, Curves, Histograms, read_class_means, read_curves, read_histograms
@@ -116,23 +116,18 @@ class Run:
             ValueError: The root cannot be written, or its path is no text.
         """
         check_text(root.absolute())
+        name = as_text("-".join([datetime.now().astimezone().strftime("%Y-%m-%d-%H%M%S"), *names]))
         try:
             root.mkdir(parents=True, exist_ok=True)
+            for whole in numbered(root / name):
+                folder = whole.with_name(whole.name + PARTIAL_SUFFIX)
+                with suppress(FileExistsError):
+                    folder.mkdir()
+                    if not whole.exists():
+                        return cls(folder)
+                    folder.rmdir()
         except OSError as error:
             raise ValueError(f"expected a folder to write runs into, got {root}: {error.strerror}") from error
-        name = as_text("-".join([datetime.now().astimezone().strftime("%Y-%m-%d-%H%M%S"), *names]))
-        for number in count(1):
-            whole = root / (name if number == 1 else f"{name}-{number}")
-            folder = whole.with_name(whole.name + PARTIAL_SUFFIX)
-            try:
-                folder.mkdir()
-            except FileExistsError:
-                continue
-            except OSError as error:
-                raise ValueError(f"expected a folder to write runs into, got {root}: {error.strerror}") from error
-            if not whole.exists():
-                return cls(folder)
-            folder.rmdir()
         raise AssertionError  # pragma: no cover - counting does not end
 
     @classmethod
@@ -148,16 +143,12 @@ class Run:
         )
         run_folder = path if path.is_dir() or not other.is_dir() else other
         if not (run_folder / "run.json").is_file():
-            what = (
-                "has no run.json" if run_folder.is_dir() else "is a file" if run_folder.is_file() else "does not exist"
-            )
-            inside = next(
-                (run.parent for depth in range(1, 4) for run in run_folder.glob("*/" * depth + "run.json")), None
-            )
-            problem = (
-                f"which {what}: likewise train makes one" if inside is None else f"which holds runs: name {inside} ..."
-            )
-            problem = describe_pickle(run_folder) or problem
+            what = "is a file" if run_folder.is_file() else "does not exist"
+            what = "has no run.json" if run_folder.is_dir() else what
+            problem = describe_pickle(run_folder) or f"which {what}: likewise train makes one"
+            inside = (run.parent for depth in range(1, 4) for run in run_folder.glob("*/" * depth + "run.json"))
+            if (run := next(inside, None)) is not None:
+                problem = f"which holds runs: name {run} ..."
             raise ValueError(f"expected the folder of a run, got {folder}, {problem}")
         return cls(run_folder)
 
@@ -172,9 +163,7 @@ class Run:
         try:
             return json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
         except ValueError as error:
-            raise ValueError(
-                f"expected run.json of plain JSON in {self.folder}, got {error}: restore the file"
-            ) from error
+            raise ValueError(f"expected run.json of plain JSON in {self.folder}, got {error}: restore it") from error
 
     @property
     def options(self) -> dict[str, Any]:
@@ -186,7 +175,7 @@ class Run:
         try:
             read: Any = yaml.safe_load(self.configuration.read_text(encoding="utf-8"))
         except yaml.YAMLError as error:
-            raise ValueError(f"expected YAML in {self.configuration}, got {error}: restore the file") from error
+            raise ValueError(f"expected YAML in {self.configuration}, got {error}: restore it") from error
         return read if isinstance(read, dict) else {}
 
     def describe(self, facts: Mapping[str, Any]) -> None:
@@ -198,9 +187,7 @@ class Run:
         """The next step of the run, or "finished"."""
         if self.folder.suffix != PARTIAL_SUFFIX:
             return "finished"
-        if not self.weights.is_file():
-            return "training"
-        return "evaluation"
+        return "evaluation" if self.weights.is_file() else "training"
 
     @property
     def metrics(self) -> Curves:
@@ -253,9 +240,7 @@ class Run:
 
     def save_label_similarity(self, similarity: Tensor) -> None:
         """Write how alike labels are."""
-        from safetensors.torch import save  # noqa: PLC0415 - of an extra
-
-        self.write(self.similarity_file.name, save({"similarity": similarity.detach().cpu().contiguous()}))
+        self._save({"similarity": similarity}, self.similarity_file)
 
     def encoder(self, side: Side = "first", module: nn.Module | None = None) -> nn.Module:
         """Rebuild the trained encoder, in evaluation mode; the data is not needed.
@@ -265,24 +250,21 @@ class Run:
             module: The network, or the part of it whose class is not found, which gets the trained weights.
 
         Raises:
-            ValueError: The run has trained none yet, its file is damaged, its class is not found, or is not the
-                module's, or there is one side.
+            ValueError: The run has trained none yet, its file is damaged, or its class is not found or another.
         """
         weights = self.weights_of(side)
         spec = self.encoder_spec(side, module)
         if not weights.is_file():
-            raise ValueError(
-                f"expected a run with a trained encoder, got {self.folder}, which has no {weights.name}: "
-                f"finish it with likewise train --resume {self.folder}"
-            )
+            got = f"{self.folder}, which has no {weights.name}: finish it with likewise train --resume {self.folder}"
+            raise ValueError(f"expected a run with a trained encoder, got {got}")
         return self._with_weights(instantiate(spec, nn.Module) if is_spec(spec) else spec, weights).eval()
 
     def encoder_as_begun(self, side: Side = "first") -> nn.Module | None:
         """Rebuild a side's encoder with the weights that it began with; None where the run does not have them."""
         weights = self.begun_weights if side == "first" else self.second_begun_weights
-        return (
-            self._with_weights(instantiate(self.encoder_spec(side), nn.Module), weights) if weights.is_file() else None
-        )
+        if not weights.is_file():
+            return None
+        return self._with_weights(instantiate(self.encoder_spec(side), nn.Module), weights)
 
     def with_weights(self, encoder: nn.Module, side: Side = "first") -> nn.Module:
         """Load the trained weights of a side into its encoder."""
@@ -303,10 +285,8 @@ class Run:
         """Return the class of the encoder with its arguments, or the module; no weights are fetched from elsewhere."""
         facts = self.metadata
         if "encoder" not in facts.get("parts", {}):
-            raise ValueError(
-                f"expected a run with an encoder, got {self.folder}, which has none: name a run that was trained, or "
-                "predict, search and compare by features"
-            )
+            got = f"got {self.folder}, which has none: name a run that was trained"
+            raise ValueError(f"expected a run with an encoder, {got}")
         spec = facts["second"]["encoder"] if self._of_second(side) else facts["parts"]["encoder"]
         new_spec = replaced(spec, module)
         if module is not None and new_spec == spec:
@@ -328,45 +308,30 @@ class Run:
 
     def save_encoder(self, encoder: nn.Module, side: Side = "first") -> None:
         """Write the trained encoder's weights; of pairs, one tower's."""
-        self._save(encoder, self.weights if side == "first" else self.second_weights)
+        self._save(encoder.state_dict(), self.weights if side == "first" else self.second_weights)
 
     def save_begun(self, encoder: nn.Module, side: Side = "first") -> None:
         """Write the weights that a side's encoder begins with."""
-        self._save(encoder, self.begun_weights if side == "first" else self.second_begun_weights)
+        self._save(encoder.state_dict(), self.begun_weights if side == "first" else self.second_begun_weights)
 
     def drop_begun(self) -> None:
         """Remove the weights that encoders began with, which only a run that goes on needs."""
         for weights in (self.begun_weights, self.second_begun_weights):
             weights.unlink(missing_ok=True)
 
-    def _save(self, encoder: nn.Module, path: Path) -> None:
+    def _save(self, tensors: Mapping[str, Tensor], path: Path) -> None:
         from safetensors.torch import save  # noqa: PLC0415 - of an extra
 
-        tensors: dict[str, Tensor] = {
-            name: tensor.detach().cpu().contiguous().clone() for name, tensor in encoder.state_dict().items()
-        }
-        self.write(path.name, save(tensors))
+        self.write(path.name, save({name: tensors[name].detach().cpu().contiguous().clone() for name in tensors}))
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file whole or not at all."""
         with self.writing(name) as path:
             path.write_bytes(content)
 
-    @contextmanager
-    def writing(self, name: str) -> Generator[Path]:
-        """Give a path to write beside a file, which then takes its place: at no moment is half a file under its name.
-
-        Args:
-            name: The file's name.
-
-        Yields:
-            The path to write to.
-        """
-        beside = self.folder / f"{name}.new"
-        yield beside
-        synced(beside)
-        beside.replace(self.folder / name)
-        synced(self.folder)
+    def writing(self, name: str) -> AbstractContextManager[Path]:
+        """Give a path to write beside a file, which then takes its place: no half file is ever under its name."""
+        return written_whole(self.folder / name)
 
     def adopt_checkpoint(self, beside: Path) -> None:
         """Let a checkpoint that was just written take its place; the last becomes the one before.
@@ -386,12 +351,21 @@ class Run:
         return Run(self.folder.rename(self.folder.with_name(self.name)))
 
 
-def synced(path: Path) -> None:
-    """Wait until a file's or a folder's contents are on the disk.
+@contextmanager
+def written_whole(path: Path) -> Generator[Path]:
+    """Give a path beside a file, which takes its place once it is on the disk, and is removed after a failure."""
+    beside = path.with_name(f"{path.name}.new")
+    try:
+        yield beside
+        synced(beside)
+        beside.replace(path)
+        synced(path.parent)
+    finally:
+        beside.unlink(missing_ok=True)
 
-    Example:
-        >>> synced(Path())
-    """
+
+def synced(path: Path) -> None:
+    """Wait until a file's or a folder's contents are on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

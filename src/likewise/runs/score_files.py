@@ -44,9 +44,8 @@ class Scores(tuple[Score, ...]):
             if (score.evaluation, score.metric.name, score.features) == wanted:
                 return score
         known = "; ".join(dict.fromkeys(f"{score.evaluation}, {score.metric.name}" for score in whole))
-        raise KeyError(
-            f"expected an evaluation and a metric, one of {known or 'none'}; got {', '.join(map(str, named))}"
-        )
+        got = ", ".join(map(str, named))
+        raise KeyError(f"expected an evaluation and a metric, one of {known or 'none'}; got {got}")
 
     def frame(self) -> Any:
         """Return all scores as a pandas DataFrame, with the columns of scores.csv; needs pip install pandas."""
@@ -58,13 +57,7 @@ class Scores(tuple[Score, ...]):
 
 
 def as_csv(scores: Iterable[Score]) -> str:
-    """Write scores as CSV, one row each, with a header; settings, protocol and notes as JSON.
-
-    Example:
-        >>> text = as_csv([Score("kNN", Metric("accuracy"), 0.9, 0.8, 0.95, 100, epoch=3, settings={"k": 5})])
-        >>> from_csv(text)[0].epoch, from_csv(text)[0].settings
-        (3, {'k': 5})
-    """
+    """Write scores as CSV, one row each, with a header; settings, protocol and notes as JSON."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     writer.writeheader()
@@ -74,18 +67,11 @@ def as_csv(scores: Iterable[Score]) -> str:
 
 def as_row(score: Score) -> dict[str, Any]:
     """Return a score as the cells of a table, by their columns."""
-    metric = {name: getattr(score.metric, name) for name in ("unit", "better", "selects", "shown")}
-    group = {"kind": score.group.kind, "group": score.group.name}
-    written = {
-        name: json.dumps(getattr(score, name), default=_encode_value) for name in ("settings", "protocol", "notes")
-    }
-    plain = {name: getattr(score, name) for name in COLUMNS if name not in {*metric, *group, *written}}
-    return {**plain, **metric, **group, **written, "metric": score.metric.name}
-
-
-def _encode_value(value: Any) -> Any:
-    """Return a number of NumPy or torch as one of Python, and anything else that JSON does not know as text."""
-    return value.item() if hasattr(value, "item") else str(value)
+    row = {name: getattr(score, name) for name in COLUMNS if hasattr(score, name)}
+    row |= {name: getattr(score.metric, name) for name in ("unit", "better", "selects", "shown")}
+    for name in ("settings", "protocol", "notes"):  # with numbers of NumPy and torch as Python's
+        row[name] = json.dumps(row[name], default=lambda value: value.item() if hasattr(value, "item") else str(value))
+    return {**row, "metric": score.metric.name, "kind": score.group.kind, "group": score.group.name}
 
 
 def score_from_row(row: Mapping[str, Any]) -> Score:
@@ -114,52 +100,33 @@ def from_csv(text: str) -> Scores:
 
     Raises:
         ValueError: A column is missing or a value isn't of its kind.
-
-    Example:
-        >>> from_csv(as_csv([]))
-        ()
     """
     scores: list[Score] = []
     for row in csv.DictReader(io.StringIO(text, newline="")):
         try:
             scores.append(score_from_row(row))
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(
-                f"expected scores as CSV with the columns {', '.join(COLUMNS)}, got row {len(scores) + 2} with a wrong "
-                f"or missing value ({error}): restore the file, or evaluate again"
-            ) from error
+            got = f"got row {len(scores) + 2} with a wrong or missing value ({error})"
+            expected = f"expected scores as CSV with the columns {', '.join(COLUMNS)}"
+            raise ValueError(f"{expected}, {got}: restore the file, or evaluate again") from error
     return Scores(scores)
 
 
 def save_outcomes(path: Path, outcomes: Iterable[Outcomes]) -> None:
-    """Write outcomes as an .npz file: rows, values, classes and shares of each, as arrays named by its key.
-
-    Example:
-        >>> path = Path("outcomes.npz")
-        >>> save_outcomes(path, [Outcomes("kNN", "accuracy", torch.tensor([3]), torch.tensor([1.0]))])
-        >>> read_outcomes(path)[0].key
-        ('kNN', 'accuracy', 'encoder', 'test')
-    """
+    """Write outcomes as an .npz file: rows, values, classes and shares of each, as arrays named by its key."""
     import numpy as np  # noqa: PLC0415 - of an extra
 
-    fields = (
-        (outcome, field, getattr(outcome, field))
-        for outcome in outcomes
-        for field in ("rows", "values", "classes", "shares")
-    )
-    arrays = {
-        SEPARATOR.join((*outcome.key, field)): array.numpy() for outcome, field, array in fields if array is not None
-    }
+    arrays: dict[str, Any] = {}
+    for outcome in outcomes:
+        for field in ("rows", "values", "classes", "shares"):
+            if (array := getattr(outcome, field)) is not None:
+                arrays[SEPARATOR.join((*outcome.key, field))] = array.numpy()
     with path.open("wb") as file:  # to a path NumPy would add .npz
         np.savez(file, **arrays)
 
 
 def read_outcomes(path: Path) -> tuple[Outcomes, ...]:
-    """Read the outcomes that `save_outcomes` wrote.
-
-    Raises:
-        ValueError: The file is damaged.
-    """
+    """Read the outcomes that `save_outcomes` wrote."""
     import numpy as np  # noqa: PLC0415 - of an extra
 
     try:

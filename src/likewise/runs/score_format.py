@@ -26,18 +26,12 @@ def format_score(score: Score) -> str:
 def remarks(score: Score) -> str:
     """Write what to know about a number: settings, what the interval is over, protocol and notes."""
     over = "" if score.classes is None else f"interval over {format_count(*score.over)}"
-    return "; ".join(
-        filter(None, [format_settings(score.settings), over, format_settings(score.protocol), *score.notes])
-    )
+    sentences = [format_settings(score.settings), over, format_settings(score.protocol), *score.notes]
+    return "; ".join(filter(None, sentences))
 
 
 def format_settings(settings: Mapping[str, Any]) -> str:
-    """Write settings, such as "k=5, weights=uniform".
-
-    Example:
-        >>> format_settings({"penalty": 0.001, "severities": [1, 3]})
-        'penalty=0.001, severities=1, 3'
-    """
+    """Write settings, such as "k=5, weights=uniform"."""
     return ", ".join(f"{name}={_value_words(value)}" for name, value in settings.items())
 
 
@@ -64,31 +58,19 @@ def format_number(value: float, low: float, high: float, sign: str = "") -> str:
 
 
 def one_line(text: str, most: int = MAX_NAME_LETTERS) -> str:
-    r"""Return a text, such as the name of a class, in one line of at most so many letters.
-
-    Example:
-        >>> one_line("of\ntwo lines"), one_line("a name of more letters than anybody will read")
-        ('of two lines', 'a name of more letters than anybody wil…')
-    """
+    """Return a text, such as the name of a class, in one line of at most so many letters."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def format_count(number: int, noun: str, several: str = "") -> str:
-    """Format a count with its noun, pluralised.
-
-    Example:
-        >>> format_count(1, "sample"), format_count(1200, "class")
-        ('1 sample', '1,200 classes')
-    """
+    """Format a count with its noun, pluralised, as "1,200 classes"."""
     return f"{number:,} {noun if number == 1 else several or PLURALS.get(noun, noun + 's')}"
 
 
 def aligned(table: Sequence[Sequence[str]], *, right: bool = False) -> list[str]:
     """Write rows of cells as lines of aligned columns: left, or all but the first right."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    beside = [(str.rjust if right and column else str.ljust) for column in range(len(widths))]
-    return [
-        "  ".join(pad(cell, width) for pad, cell, width in zip(beside, row, widths, strict=True)).rstrip()
-        for row in table
-    ]
+    pads = [(str.rjust if right and column else str.ljust) for column in range(len(widths))]
+    padded = ([pad(cell, width) for pad, cell, width in zip(pads, row, widths, strict=True)] for row in table)
+    return ["  ".join(cells).rstrip() for cells in padded]

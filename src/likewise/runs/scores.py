@@ -48,17 +48,13 @@ class Metric:
     shown: bool = field(default=True, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Check the words."""
         for what, word, known in (("unit", self.unit, get_args(Unit)), ("better", self.better, get_args(Better))):
             if word not in known:
                 raise ValueError(f"expected {what} of a metric as one of {', '.join(known)}, got {word!r}")
         if self.selects and self.better == "neither":
-            raise ValueError(
-                f"expected a metric that selects to be better higher or lower, got {self.name!r}: say which"
-            )
+            raise ValueError(f"expected a metric that selects to be better higher or lower, got {self.name!r}")
 
     def __str__(self) -> str:
-        """Its name."""
         return self.name
 
     @property
@@ -90,7 +86,6 @@ class Group:
     name: str = ""
 
     def __str__(self) -> str:
-        """In words."""
         return self.name or self.kind if self.kind in {"all", "frequency", "corruption"} else f"{self.kind} {self.name}"
 
 
@@ -146,18 +141,14 @@ class Score:
     notes: tuple[str, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
-        """Check the metric, which was a name once."""
         if not isinstance(self.metric, Metric):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every public entry
-                f"expected a Metric for a score, got {self.metric!r}: declare Metric(name, unit, better) once"
-            )
+            got = f"got {self.metric!r}: declare Metric(name, unit, better) once"
+            raise ValueError(f"expected a Metric for a score, {got}")  # noqa: TRY004 - as at every public entry
 
     def __str__(self) -> str:
-        """Write the number with its interval."""
         return f"{self.metric} {self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
 
     def __float__(self) -> float:
-        """Return the number."""
         return float(self.value)
 
     @property
@@ -213,13 +204,10 @@ class Outcomes:
     shares: Float[Tensor, "m n"] | None = None
 
     def __post_init__(self) -> None:
-        """Check the names."""
-        wrong = [name for name in self.key if SEPARATOR in name]
-        if wrong:
+        if wrong := [name for name in self.key if SEPARATOR in name]:
             raise ValueError(f"expected a name of an evaluation or metric without {SEPARATOR!r}, got {wrong[0]!r}")
 
     def __repr__(self) -> str:
-        """Say of what they are, and of how many samples."""
         return f"Outcomes({self.evaluation}: {self.metric} of {len(self.rows):,}, {self.features}, {self.part})"
 
     @property
@@ -276,7 +264,6 @@ class Result:
         return match
 
     def __repr__(self) -> str:
-        """Write the scores of all samples in a line."""
         evaluation = self.scores[0].evaluation if self.scores else "nothing"
         return f"Result({', '.join([evaluation, *map(str, self.headline)])})"
 
@@ -296,15 +283,13 @@ class Result:
 
 
 def validation_score(scores: Iterable[Score], evaluation: str | None = None) -> Score | None:
-    """Return the validation score by which one run is preferred to another.
+    """Return the validation score by which one run is preferred to another, or None.
+
+    It is the best of the settings that an evaluation tried, by its first metric that selects.
 
     Args:
         scores: A run's scores.
-        evaluation: The evaluation's name. None: cross-modal retrieval, the linear probe, or the first one that has such
-            a score.
-
-    Returns:
-        The best of the settings that the evaluation tried, by its first metric that selects; None where there is none.
+        evaluation: The evaluation's name. None: cross-modal retrieval, the linear probe, or the first with a score.
 
     Example:
         >>> accuracy = Metric("accuracy", selects=True)
@@ -312,10 +297,8 @@ def validation_score(scores: Iterable[Score], evaluation: str | None = None) -> 
         >>> validation_score([*tried, Score("kNN", accuracy, 0.9, 0, 1, 9)]).value
         0.8
     """
-    final_scores = (
-        score for score in scores if score.part == "validation" and score.epoch is None and score.group == ALL
-    )
-    known = [score for score in final_scores if score.features == ENCODER and score.metric.selects]
+    last = [score for score in scores if score.part == "validation" and score.epoch is None and score.group == ALL]
+    known = [score for score in last if score.features == ENCODER and score.metric.selects]
     names = list(dict.fromkeys(score.evaluation for score in known))
     if evaluation is None and names:
         evaluation = next((name for name in PREFERRED_EVALUATIONS if name in names), names[0])

@@ -25,13 +25,7 @@ from likewise.data import (
 )
 from likewise.data.episode_sampler import fitting_words
 from likewise.data.split import joined
-from likewise.instantiate import (
-    as_list,
-    class_of,
-    instantiate,
-    instantiate_all,
-    is_spec,
-)
+from likewise.instantiate import as_list, class_of, instantiate, instantiate_all, is_spec
 from likewise.losses import Loss, Matryoshka, label_pair_similarity
 from likewise.models import Encoder, FromRun, Head, reads_texts
 from likewise.runs import Run
@@ -112,7 +106,7 @@ def assemble(
 
     Args:
         chosen: A `Spec` for each of data, subset, split, batches, encoder, head, loss, optimizer and schedule, and a
-            list of them for inputs of the loss; None if a part is left out.
+            list of them for inputs; None if a part is left out.
         seed: Seed of weights, order, views and dropout.
         chunk_size: Inputs that the encoder is given at a time; None: all of a batch.
         workers: Processes that read inputs which are not in memory; None: one per core, up to 8.
@@ -120,13 +114,9 @@ def assemble(
         widths: Numbers of first features of which the loss is the mean, see `Matryoshka`; None: all features alone.
         fine_tuning: What of the encoder is trained, and at what rate. None: all, at the optimizer's.
         weights: A file of weights that the encoder begins with; see `load_weights`. None: those it has.
-        begun: The run that goes on, which may have the weights that the encoder began with: then they are looked for
-            nowhere else. None: a new one.
+        begun: The run that goes on, whose weights that the encoder began with are taken, if it has them.
         network: The network that is trained, or its encoder, in the place of the one that is described.
         unlabelled: What a loss that takes classes does with samples without one; others are trained on all.
-
-    Returns:
-        The training.
 
     Raises:
         ValueError: A part refuses its arguments, the data, or the parts before it.
@@ -169,14 +159,9 @@ def assemble(
         "inputs"
     )
     data = _data(specs, module, train, seed, workers)
-    known = [
-        *taken,
-        *before,
-        *_of_chunks(module, chunk_size),
-        *_of_batches(data),
-        *notes(data.samples, module.inputs.all, parts.test),
-    ]
-    return Assembled(parts, train, refit, module, data, specs, tuple(known), origin)
+    of_data = notes(data.samples, module.inputs.all, parts.test)
+    known = (*taken, *before, *_of_chunks(module, chunk_size), *_of_batches(data), *of_data)
+    return Assembled(parts, train, refit, module, data, specs, known, origin)
 
 
 def _with_unlabelled(train: Samples, unlabelled: Samples, loss: type[Loss], choice: str) -> Samples:
@@ -243,16 +228,12 @@ def _tokens(encoder: Encoder, inputs: Tensor | LazyInputs) -> Tensor | LazyInput
 def _earlier_runs(specs: dict[str, Any]) -> list[str]:
     """Return the runs that encoders begin with, or that guide; note that of the first side."""
     input_specs = as_list(specs.get("inputs"))
-    begun, *other_runs = [
-        _run_of(specs["encoder"]),
-        *(_run_of(spec["init_args"].get("encoder")) for spec in input_specs),
-    ]
-    if begun is not None:
-        specs["from_run"] = begun
-    guides = [
-        str(spec["init_args"].get("run")) for spec in input_specs if class_of(spec["class_path"], LossInput) is Guide
-    ]
-    return list(dict.fromkeys(run for run in (begun, *other_runs, *guides) if run is not None))
+    runs = [_run_of(specs["encoder"]), *(_run_of(spec["init_args"].get("encoder")) for spec in input_specs)]
+    if runs[0] is not None:
+        specs["from_run"] = runs[0]
+    guides = (spec for spec in input_specs if class_of(spec["class_path"], LossInput) is Guide)
+    runs += [str(spec["init_args"].get("run")) for spec in guides]
+    return list(dict.fromkeys(run for run in runs if run is not None))
 
 
 def _run_of(spec: Any) -> str | None:
@@ -277,7 +258,7 @@ def _overlap_notes(path: str, specs: Mapping[str, Any], parts: Parts) -> list[st
     if seen:
         raise ValueError(
             f"expected test samples that {run.folder} was not trained on, got {seen:,} of {len(parts.test):,} that it "
-            "was: give --split and --split.seed as that run has them, in its config.yaml"
+            "was: give --split and --split.seed of its config.yaml"
         )
     message = f"{run.folder} was trained on {chosen_by:,} of {len(parts.validation):,} validation samples"
     return [f"{message}: choices made on them may be too favourable to it"] if chosen_by else []

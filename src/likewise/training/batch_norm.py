@@ -14,10 +14,7 @@ from likewise import distributed
 
 @final
 class GatheredBatchNorm(_BatchNorm):
-    """Batch normalisation with the statistics of all processes, on any device; PyTorch's needs a GPU.
-
-    It has the parameters and buffers of the layer it replaces, under the same names.
-    """
+    """Batch normalisation with the statistics of all processes, with parameters and buffers of what it replaces."""
 
     def _check_input_dim(self, input: Tensor) -> None:  # noqa: A002 - PyTorch's name
         if input.ndim < 2:

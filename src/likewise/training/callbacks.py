@@ -18,7 +18,6 @@ from torch.utils.hooks import RemovableHandle
 from likewise.data import Batch
 from likewise.diagnostics import Snapshot, load_snapshots, save_snapshots, spread
 from likewise.runs import Run
-from likewise.runs.curves import ClassMean
 from likewise.training.inputs.loss_input import EMBEDDINGS, LossSignature
 from likewise.training.step import Step
 
@@ -93,7 +92,8 @@ class Statistics(Callback):
         means = [astuple(mean) for mean in self.run.class_means if mean.epoch < epoch]
         for name, value in sums.items():
             if name.endswith(BY_ANCHOR):
-                means += map(astuple, _means(name.removesuffix(BY_ANCHOR), epoch, self.names, value))
+                statistic, by_label = name.removesuffix(BY_ANCHOR), zip(self.names, *value.tolist(), strict=True)
+                means += [(statistic, epoch, label, total / n, int(n)) for label, total, n in by_label if n]
         for file, rows in ((self.run.histograms_file, histograms), (self.run.class_means_file, means)):
             if rows or file.is_file():
                 text = io.StringIO()
@@ -106,11 +106,6 @@ def by_class(sums: Float[Tensor, "2 n"], labels: Int[Tensor, " b"], classes: int
     classes_of_anchors = labels.repeat(sums.shape[1] // max(1, len(labels)))
     means = torch.stack([sums[0] / sums[1].clamp(min=1), (sums[1] > 0).to(sums.dtype)])
     return sums.new_zeros(2, classes).index_add_(1, classes_of_anchors, means)
-
-
-def _means(name: str, epoch: int, names: Sequence[str], sums: Tensor) -> list[ClassMean]:
-    pairs = zip(names, *sums.tolist(), strict=True)
-    return [ClassMean(name, epoch, label, total / count, int(count)) for label, total, count in pairs if count]
 
 
 @final
@@ -158,7 +153,6 @@ class Snapshots(Callback):
         self._forget()
 
     def _receive(self, loss: Any, views: tuple[Tensor, ...], named: Mapping[str, Any]) -> None:
-        """Remember the embeddings of this call of the loss; views are given by position."""
         self._received = (views[0] if views else named[EMBEDDINGS]).detach()
 
     def _forget(self) -> None:
@@ -200,10 +194,6 @@ class Collapse(Callback):
 
     Args:
         tell: Takes the warning.
-
-    Example:
-        >>> Collapse(print).collapsed
-        False
     """
 
     def __init__(self, tell: Callable[[str], None]) -> None:
@@ -221,9 +211,7 @@ class Collapse(Callback):
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Measure how far the embeddings are spread."""
         rows, self._rows = self._rows, None
-        if rows is None or len(rows) < 2 or not torch.isfinite(rows).all():
-            return
-        if self.collapsed:
+        if self.collapsed or rows is None or len(rows) < 2 or not torch.isfinite(rows).all():
             return
         spread_out = spread(rows)
         self._narrow += trainer.global_step in EARLY_STEPS and spread_out < MIN_EARLY_SPREAD
@@ -246,10 +234,7 @@ class Collapse(Callback):
 class Pace(Callback):
     """Report after some steps how long one takes and when all will be done, if that takes more than a minute.
 
-    Args:
-        tell: Takes the sentence.
-        beside: Returns the seconds that evaluations will take from a step on, the last one included.
-        advice: What may be faster, which ends the sentence.
+    `beside` returns the seconds that evaluations will take; `advice` on what may be faster ends the sentence.
     """
 
     def __init__(self, tell: Callable[[str], None], beside: Callable[[Trainer], float], advice: str = "") -> None:

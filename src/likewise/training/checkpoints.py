@@ -66,7 +66,7 @@ class Checkpoints(Callback):
         self._steps = self._saved = trainer.global_step
         self._last = time.monotonic()
         if threading.current_thread() is threading.main_thread():
-            # replaces Lightning's handler, which ends the training at once, even between two steps of the optimizer
+            # in place of Lightning's, which ends the training at once, even between two steps of the optimizer
             signal.signal(signal.SIGTERM, self._end_soon)
         if trainer.is_global_zero:
             self._curves.go_on(trainer.fit_loop.epoch_loop.batch_progress.total.ready)
@@ -76,10 +76,7 @@ class Checkpoints(Callback):
         number = trainer.fit_loop.epoch_loop.total_batch_idx
         every = int(getattr(trainer, "log_every_n_steps", 1))
         if trainer.is_global_zero and every and (number + 1) % every == 0:
-            of_step = {
-                name: value for name, value in trainer.callback_metrics.items() if not name.startswith(VALIDATION)
-            }
-            self._curves.note(number, trainer.current_epoch + 1, of_step)
+            self._curves.note(number, trainer.current_epoch + 1, trainer.callback_metrics)
         stepped = trainer.global_step > self._steps
         if not stepped or trainer.fast_dev_run:  # pyright: ignore[reportAttributeAccessIssue]
             return
@@ -142,8 +139,8 @@ class MetricsFile:
         self._rewrite([row for row in whole if int(row["step"]) < batches])
 
     def note(self, batch: int, epoch: int, metrics: Mapping[str, Tensor]) -> None:
-        """Add a row."""
-        values = {name: value.detach() for name, value in metrics.items()}
+        """Add a row, without validation scores, which `Run.scores` keeps."""
+        values = {name: value.detach() for name, value in metrics.items() if not name.startswith(VALIDATION)}
         self._waiting.append((batch, epoch, values))
         if time.monotonic() - self._written > SECONDS_BETWEEN_ROWS:
             self.write()
@@ -158,12 +155,12 @@ class MetricsFile:
             for batch, epoch, values in self._waiting
         ]
         self._waiting.clear()
-        new = [name for row in rows for name in row if name not in self._columns]
+        new = dict.fromkeys(name for row in rows for name in row if name not in self._columns)
         if new:
-            self._columns += list(dict.fromkeys(new))
+            self._columns += new
             self._rewrite(self._rows())
         with self._run.metrics_file.open("a", encoding="utf-8", newline="") as file:
-            file.write(_lines(self._columns, rows, head=False))
+            csv.DictWriter(file, self._columns, restval="", lineterminator="\n").writerows(rows)
 
     def _rows(self) -> list[dict[str, Any]]:
         if not self._run.metrics_file.exists():
@@ -172,16 +169,11 @@ class MetricsFile:
             return list(csv.DictReader(file))
 
     def _rewrite(self, rows: list[dict[str, Any]]) -> None:
-        self._run.write(self._run.metrics_file.name, _lines(self._columns, rows, head=True).encode())
-
-
-def _lines(columns: list[str], rows: list[dict[str, Any]], *, head: bool) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
-    if head:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, self._columns, restval="", lineterminator="\n")
         writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+        writer.writerows(rows)
+        self._run.write(self._run.metrics_file.name, text.getvalue().encode())
 
 
 def drop_checkpoints(run: Run, *, keep: bool) -> None:
@@ -202,7 +194,7 @@ def drop_checkpoints(run: Run, *, keep: bool) -> None:
 
 
 def readable(checkpoint: Path) -> bool:
-    """Return whether a checkpoint can be read."""
+    """Return whether a checkpoint is there and whole."""
     try:
         with zipfile.ZipFile(checkpoint) as file:
             if file.testzip() is not None:

@@ -32,7 +32,7 @@ OUR_PACKAGES = {"lightning", "likewise"}
 class Monitored(Callback):
     """Refuse, after the first step, callbacks that monitor what is not logged; Lightning does so after an epoch.
 
-    A user's own callbacks or losses may log something later: with these it leaves the check to Lightning.
+    With a user's own callbacks or losses, which may log something later, the check is left to Lightning.
     """
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -46,24 +46,20 @@ class Monitored(Callback):
             monitor = getattr(callback, "monitor", None)
             if monitor is None or not getattr(callback, "strict", True):
                 continue
-            if monitor.startswith(VALIDATION) and every:
-                self._check_score(callback, monitor, every, scores)
-            elif not batch_idx and not theirs and monitor not in logged:
+            name = type(callback).__name__
+            of_validation = monitor.startswith(VALIDATION) and every
+            if of_validation and every > 1 and isinstance(callback, EarlyStopping):
                 raise ValueError(
-                    f"expected {type(callback).__name__} to monitor one of {', '.join(logged)}, which are logged, got "
-                    f"{monitor}: name one of them; --keep best keeps the best validation score, --patience ends a "
-                    "training that does not get better, and with --validation_epochs scores can be monitored"
+                    f"expected validation scores after every epoch, which {name} looks at, got them after every "
+                    f"{every}: give --validation_epochs 1, or --patience instead"
                 )
-
-    def _check_score(self, callback: Any, monitor: str, every: int, scores: Sequence[str]) -> None:
-        name = type(callback).__name__
-        if every > 1 and isinstance(callback, EarlyStopping):
-            raise ValueError(
-                f"expected validation scores after every epoch, which {name} looks at, got them after every {every}: "
-                "give --validation_epochs 1, or --patience instead"
-            )
-        if scores and monitor not in scores:
-            raise ValueError(f"expected {name} to monitor one of {', '.join(scores)}, got {monitor}: name one of them")
+            if of_validation and scores and monitor not in scores:
+                raise ValueError(f"expected {name} to monitor one of {', '.join(scores)}, got {monitor}: name one")
+            if not of_validation and not batch_idx and not theirs and monitor not in logged:
+                raise ValueError(
+                    f"expected {name} to monitor one of {', '.join(logged)}, which are logged, got {monitor}: name one "
+                    "of them; --keep best, --patience and --validation_epochs go by validation scores"
+                )
 
 
 def trainer_of(options: Mapping[str, Any], callbacks: Sequence[Callback], checkpoints: Checkpoints | None) -> Trainer:
@@ -85,7 +81,11 @@ def trainer_of(options: Mapping[str, Any], callbacks: Sequence[Callback], checkp
         arguments |= launched_as
         arguments["plugins"] = [*as_list(arguments.get("plugins")), TorchElasticEnvironment()]  # whoever launched them
         if arguments.get("strategy") in {None, "auto", "ddp"}:
-            arguments["strategy"] = DDPStrategy(**_without_broadcast())
+            # buffers are not broadcast at every forward: queue and cache are the same on all processes anyway
+            known = inspect.signature(DistributedDataParallel).parameters
+            option = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+            options_of_ddp: dict[str, Any] = {option: False}
+            arguments["strategy"] = DDPStrategy(**options_of_ddp)
     trainer = Trainer(
         **arguments,
         callbacks=[*theirs, *callbacks, Monitored(), *(() if checkpoints is None else (checkpoints,))],
@@ -93,8 +93,8 @@ def trainer_of(options: Mapping[str, Any], callbacks: Sequence[Callback], checkp
     )
     if trainer.world_size > launched:
         raise ValueError(
-            f"expected {launched} process{'es' if launched > 1 else ''}, as launched, got {trainer.world_size} from "
-            "trainer.devices: start several with torchrun --nproc-per-node N -m likewise.cli train"
+            f"expected trainer.devices of {launched} in all, as launched, got {trainer.world_size}: start several with "
+            "torchrun --nproc-per-node N -m likewise.cli train"
         )
     return trainer
 
@@ -162,9 +162,3 @@ def _agreed(run: Run | None) -> str | None:
             chosen = -1 if newest is None else there.index(Path(newest))
     ((chosen,), *_) = distributed.exchange((chosen,), CPU)
     return None if chosen < 0 else str(there[chosen])
-
-
-def _without_broadcast() -> dict[str, Any]:
-    """Do not broadcast buffers at every forward: queue and cache are the same on all processes anyway."""
-    known = inspect.signature(DistributedDataParallel).parameters
-    return {"forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers": False}

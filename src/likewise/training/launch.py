@@ -50,10 +50,8 @@ def from_slurm() -> None:
 
 def check_alone(verb: str) -> None:
     """Raise a ValueError if a launcher has started several processes of a verb that is done by one."""
-    if processes() > 1:
-        raise ValueError(
-            f"expected one process for likewise {verb}, got {processes()}: start it without torchrun or srun"
-        )
+    if (launched := processes()) > 1:
+        raise ValueError(f"expected one process for likewise {verb}, got {launched}: start it without torchrun or srun")
 
 
 @contextmanager

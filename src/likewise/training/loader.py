@@ -14,8 +14,7 @@ from torch.utils.data import Dataset
 from likewise.data import Batch, Batches, LazyInputs, LocalBatch, Samples, TokenRows, derive_seed, never_apart
 from likewise.data.crops import Crops
 from likewise.data.lazy_inputs import Unreadable, files_of, unreadable
-from likewise.data.reading import on_demand
-from likewise.data.workers import fetch
+from likewise.data.reading import fetch, on_demand
 
 MAX_DEVICE_SHARE = 0.25  # largest fraction of an accelerator's free memory for the inputs of the training part
 ORDER, DRAW, REPLACEMENT, NEGATIVES, CROPS = 0, 1, 3, 4, 5  # purposes of seeds; 2 is for dropout
@@ -36,7 +35,7 @@ class Position(NamedTuple):
 class Loader:
     """Batches of samples, split equally among the processes.
 
-    `position` returns the state of the training, and is called when iteration starts; `workers` are processes that read
+    `position`, called when iteration starts, returns the state of the training; `workers` are processes that read
     inputs not in memory; `lost` are the images that could not be read, by their numbers in the source. The inputs
     are copied to an accelerator if they take at most a quarter of its free memory.
     """
@@ -152,20 +151,18 @@ class Loader:
         )
 
     def _inputs(self, order: Tensor, shard: slice, position: Position) -> "Iterator[Fetched]":
-        """Yield the inputs and rows of every batch that is left: from the device, from memory, or read on demand."""
+        """Yield every batch that is left: from the device, from memory, or read on demand."""
         inputs, counterparts, left, device = self.samples.inputs, self._others, order[position.batch :], position.device
         if on_demand(inputs) or on_demand(counterparts):
             yield from self._fetched(left, shard, position)
             return
         held = isinstance(inputs, Tensor) and device.type == "cuda" and self._fits(inputs, device)
         for there, whole in zip(left[:, shard].to(device) if held else left, left, strict=True):
-            seen = self._there[there] if held and self._there is not None else _of_rows(inputs, whole[shard], whole)
-            yield Fetched(
-                seen, whole[shard], {}, None if counterparts is None else _of_rows(counterparts, whole[shard], whole)
-            )
+            rows = whole[shard]
+            seen = self._there[there] if held and self._there is not None else _of_rows(inputs, rows, whole)
+            yield Fetched(seen, rows, {}, None if counterparts is None else _of_rows(counterparts, rows, whole))
 
     def _fetched(self, left: Tensor, shard: slice, position: Position) -> "Iterator[Fetched]":
-        """Yield the inputs of every batch that is left, read on demand, and the rows that were read."""
         seeds, draws = (
             [derive_seed(self.seed, purpose, position.epoch, position.batch + step) for step in range(len(left))]
             for purpose in (REPLACEMENT, CROPS)
@@ -189,16 +186,12 @@ class Loader:
 
 
 class Fetched(NamedTuple):
-    """A process's share of a batch."""
+    """A process's share of a batch; of pairs with the other sides of the inputs."""
 
-    inputs: Tensor
-    """(b, ...)."""
-    rows: Tensor
-    """The rows that were read, (b,); MISSING where none could be."""
-    lost: dict[int, str]
-    """The files that could not be read, by their numbers in the source."""
-    counterparts: Tensor | None = None
-    """The other sides of the inputs, if they are pairs, (b, ...)."""
+    inputs: Tensor  # (b, ...)
+    rows: Tensor  # that were read, (b,); MISSING where none could be
+    lost: dict[int, str]  # the files that could not be read, by their numbers in the source
+    counterparts: Tensor | None = None  # (b, ...)
 
 
 def _by_item(samples: Samples, alike: Tensor | None) -> Tensor:
@@ -250,9 +243,8 @@ class Fetching(Dataset[Fetched]):
         for position in dict.fromkeys(failure.place for failure in lost):
             rows[position] = MISSING
             for row in self._others(whole, self.own.start + position, self.seeds[index]):
-                _, problem = self._read(
-                    row.view(1), whole, None if numbers is None else numbers[position : position + 1]
-                )
+                its_numbers = None if numbers is None else numbers[position : position + 1]
+                _, problem = self._read(row.view(1), whole, its_numbers)
                 lost += problem
                 if not problem:
                     rows[position] = row

@@ -24,7 +24,7 @@ NAMING_TOOLS = ("wandb", "mlflow")  # tools that name a run themselves; a resume
 
 
 def check_tools(tools: Iterable[str]) -> None:
-    """Raise a ValueError unless all tools are known and installed; it says which there are, or how one is installed."""
+    """Raise a ValueError unless all tools are known and installed."""
     for tool in tools:
         if tool not in TOOLS:
             remedy = suggest(tool, TOOLS, ": choose some of these")
@@ -49,8 +49,12 @@ def logging_to(tools: Iterable[str], run: Run) -> Generator[list[Logger]]:
         "csv": lambda run, _: CSVLogger(run.folder, "csv"),
     }
     known: dict[str, str] = run.metadata.get("logged", {})
-    with _quiet():
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # what MLflow logs while it makes the tables of a new database
+    try:
         made = {tool: makers[tool](run, known.get(tool)) for tool in dict.fromkeys(tools)}
+    finally:
+        logging.disable(level)
     logged = known | {tool: str(made[tool].version) for tool in NAMING_TOOLS if tool in made}
     if logged != known:
         run.describe(run.metadata | {"logged": logged})
@@ -88,27 +92,8 @@ def _mlflow(run: Run, known: str | None) -> Logger:
     return logger
 
 
-@contextmanager
-def _quiet() -> Generator[None]:
-    """Hide what MLflow logs while it makes the tables of a new database."""
-    level = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        yield
-    finally:
-        logging.disable(level)
-
-
 def flatten_options(options: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield options by their names on the command line, as numbers and strings; of a part its class first.
-
-    Example:
-        >>> loss = {"class_path": "likewise.SupConLoss", "init_args": {"temperature": 0.1}}
-        >>> dict(flatten_options({"seed": 3, "loss": loss}))
-        {'seed': 3, 'loss': 'SupConLoss', 'loss.temperature': 0.1}
-        >>> dict(flatten_options({"inputs": [{"class_path": "likewise.training.Momentum"}], "widths": [64, 128]}))
-        {'inputs.1': 'Momentum', 'widths': '[64, 128]'}
-    """
+    """Yield options by their names on the command line, as numbers and strings; of a part its class first."""
     for name, value in options.items():
         if is_spec(value):
             yield f"{before}{name}", str(value["class_path"]).rpartition(".")[2]

@@ -64,10 +64,8 @@ class Need(NamedTuple):
 
     def of(self, inputs: int) -> int:
         """Return the bytes with so many inputs at a time."""
-        kept, largest = (
-            sum(line.of(inputs) for line in self.sums),
-            max((line.of(inputs) for line in self.largest), default=0.0),
-        )
+        kept = sum(line.of(inputs) for line in self.sums)
+        largest = max((line.of(inputs) for line in self.largest), default=0.0)
         return round(HEAP_FACTOR * (self.weights + kept + 2 * largest))
 
     def fitting(self, available: float) -> int:
@@ -81,29 +79,15 @@ class Need(NamedTuple):
 def need(towers: Iterable[tuple[nn.Module, Tensor]], optimizer: Optimizer) -> Need:
     """Predict what a step takes, from encodings of a few of its inputs, without a backward.
 
-    Random numbers, batch statistics and gradients stay as they were. In addition, a step takes its inputs, and what the
-    loss keeps, which is small and linear in the batch; losses that keep more than that are not covered.
-
-    Args:
-        towers: Networks in training mode, and the inputs of each in a step: at least 4, (N, ...), on its device.
-        optimizer: The optimizer of the training.
-
-    Memory:
-        The memory of 4 inputs; for texts of 32, at most half of them.
-
-    Example:
-        >>> network, inputs = nn.Sequential(nn.Linear(8, 32), nn.ReLU()), torch.rand(64, 8)
-        >>> kept = need([(network, inputs)], torch.optim.SGD(network.parameters(), lr=0.1))
-        >>> kept.of(64) - kept.of(32)  # 32 x 32 numbers of the activation, twice as many for gradients, and a tenth
-        13517
+    Each of the networks, in training mode, has at least 4 inputs, (N, ...). Random numbers, batch statistics and
+    gradients stay as they were. What the loss keeps, which is mostly small and linear in the batch, is not counted.
     """
     sums, largest = list[SavedMemory](), list[SavedMemory]()
     for network, inputs in towers:
-        with torch.random.fork_rng(_devices(inputs)):
-            few = [
-                min(at_most, len(inputs) // part) for at_most, part in zip(TRIAL_TEXTS, TRIAL_INPUTS[::-1], strict=True)
-            ]
-            few = few if reads_texts(network) else TRIAL_INPUTS
+        few = TRIAL_INPUTS
+        if reads_texts(network):
+            few = min(TRIAL_TEXTS[0], len(inputs) // 4), min(TRIAL_TEXTS[1], len(inputs) // 2)
+        with torch.random.fork_rng([] if inputs.device.type == "cpu" else [inputs.get_device()]):
             fewer, more = (_saved_sizes(network, _select_inputs(inputs, count)) for count in few)
         line = partial(_line, few, len(inputs))
         sums.append(line(sum(fewer), sum(more)))
@@ -125,10 +109,6 @@ def _select_inputs(inputs: Tensor, count: int) -> Tensor:
     return inputs[order[torch.linspace(0, len(order) - 1, count, device=order.device).round().long()]]
 
 
-def _devices(inputs: Tensor) -> list[int]:
-    return [] if inputs.device.type == "cpu" else [inputs.get_device()]
-
-
 def _saved_sizes(encoder: nn.Module, inputs: Tensor) -> list[int]:
     """Return the bytes of each tensor that is kept for the backward, weights and inputs left out."""
     buffers = {name: buffer.clone() for name, buffer in encoder.named_buffers()}  # which a call may change
@@ -144,16 +124,15 @@ def _saved_sizes(encoder: nn.Module, inputs: Tensor) -> list[int]:
         return tensor
 
     with torch.enable_grad(), saved_tensors_hooks(keep, lambda tensor: tensor):
-        output = functional_call(
-            encoder, buffers, (inputs,), tie_weights=False
-        )  # it holds what is kept, so that no address is used twice
+        # the output holds what is kept, so that no address is used twice
+        output = functional_call(encoder, buffers, (inputs,), tie_weights=False)
     del output
     return list(sizes.values())
 
 
 def _weights(optimizer: Optimizer) -> int:
     trained = [weight for group in optimizer.param_groups for weight in group["params"] if weight.requires_grad]
-    sizes = [weight.numel() * weight.element_size() for weight in trained]
+    sizes = [weight.nbytes for weight in trained]
     return round((1 + _states(optimizer)) * sum(sizes) + 2 * max(sizes, default=0))
 
 
@@ -208,9 +187,6 @@ class MemoryOfStep(Callback):
     It is reported if it is over a twentieth of what is at hand. The number is chosen once, and kept in checkpoints.
     All processes need it: the smallest of their numbers holds, and those on one machine share its memory. Nothing is
     predicted of networks that are sharded, nor of batches below 4 inputs.
-
-    Args:
-        tell: Takes the sentence.
     """
 
     def __init__(self, tell: Callable[[str], None]) -> None:
@@ -230,7 +206,8 @@ class MemoryOfStep(Callback):
             if covered and at_hand is not None:
                 with trainer.strategy.precision_plugin.train_step_context():
                     taken = need(towers, trainer.optimizers[0])
-                at_hand //= _count_processes(trainer, pl_module.device)
+                if pl_module.device.type == "cpu":
+                    at_hand //= trainer.world_size // trainer.num_nodes  # processes that share it
                 fitting = chosen_size or taken.fitting(MAX_SHARE * at_hand)
                 fitting = ALL_INPUTS if fitting >= taken.inputs else fitting
         everyone = [number for (number,) in distributed.exchange((fitting,), CPU)]
@@ -264,7 +241,6 @@ class MemoryOfStep(Callback):
 
 
 def _towers(module: Any, batch: Batch) -> Iterator[tuple[nn.Module, Tensor]]:
-    """Yield the networks that learn from a batch, each with its inputs."""
     step = Step(batch, module.encoder, module.head, slow=module.inputs.momentum, keyed=module.inputs.signature.keyed)
     yield module.encoder, step.inputs[:, : step.encoded].flatten(0, 1)
     if module.second is not None and "counterparts" in batch:
@@ -273,11 +249,6 @@ def _towers(module: Any, batch: Batch) -> Iterator[tuple[nn.Module, Tensor]]:
 
 def _sharded(network: nn.Module) -> bool:
     return any(hasattr(module, "set_requires_gradient_sync") for module in network.modules())
-
-
-def _count_processes(trainer: Trainer, device: torch.device) -> int:
-    """Return how many processes share the memory of a device."""
-    return trainer.world_size // trainer.num_nodes if device.type == "cpu" else 1
 
 
 def _in_words(count: float) -> str:

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterable, Iterator
 
-from torch import Tensor
-
 from likewise.data import Samples, TokenRows
 from likewise.training.inputs import KeyQueue, LossInput
 
@@ -36,19 +34,11 @@ def notes(samples: Samples, inputs: Iterable[LossInput] = (), test: Samples | No
         )
     if test is not None and not test.counts.any():
         yield f"none of {len(test):,} test samples has a label: no prediction of labels can be evaluated"
-    yield from _about(samples, samples.counts == 0, "no training sample", "has", "have")
-    yield from _about(samples, samples.counts == len(samples), "that of every training sample", "is", "are")
-
-
-def _about(samples: Samples, chosen: Tensor, what: str, singular: str, several: str) -> Iterator[str]:
-    labels = chosen.nonzero().flatten().tolist()
-    if not labels:
-        return
-    named = ", ".join(samples.names[label] for label in labels[:MAX_LISTED])
-    named += ", ..." if len(labels) > MAX_LISTED else ""
-    is_one = len(labels) == 1
-    what = what if is_one or several == "have" else "those of every training sample"
-    yield (
-        f"{len(labels):,} of {len(samples.names):,} labels {singular if is_one else several} {what} ({named}): "
-        f"nothing can be learned of {'it' if is_one else 'them'}"
-    )
+    for constant, where in ((samples.counts == 0, "at no"), (samples.counts == len(samples), "at every")):
+        labels = constant.nonzero().flatten().tolist()
+        if labels:
+            named = [samples.names[label] for label in labels[:MAX_LISTED]] + ["..."] * (len(labels) > MAX_LISTED)
+            yield (
+                f"labels {where} training sample, of which nothing can be learned: {len(labels):,} of "
+                f"{len(samples.names):,} ({', '.join(named)})"
+            )

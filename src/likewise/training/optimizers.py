@@ -19,13 +19,7 @@ def optimizer_of(
 ) -> Optimizer:
     """Make an optimizer with factors of learning rates, and without weight decay on biases and normalisations.
 
-    These are the parameters with fewer than two dimensions.
-
-    Args:
-        module: What is trained.
-        make: Makes the optimizer of parameters.
-        rate_factors: Factors of its rate.
-        makers: What makes the optimizer of each part of the module that has one of its own.
+    These are the parameters with fewer than two dimensions. `makers` make the optimizers of parts that have their own.
     """
     factors, apart = rate_factors or {}, dict[nn.Parameter, OptimizerCallable]()
     for part, other in (makers or {}).items():
@@ -53,8 +47,7 @@ def _optimizer(
     except ValueError as error:
         optimizer_name = getattr(getattr(make, "func", make), "__name__", make)
         raise ValueError(
-            f"expected options that {optimizer_name} takes, got its error {str(error)!r}: correct what it "
-            "names of --optimizer"
+            f"expected options that {optimizer_name} takes, got its error {str(error)!r}: correct --optimizer"
         ) from error
     for (decays, factor), group in zip(groups, optimizer.param_groups, strict=True):
         group["lr"] = group["lr"] * factor
@@ -65,19 +58,7 @@ def _optimizer(
 
 @final
 class Together(Optimizer):
-    """Several optimizers that step as one; a schedule scales the rate of each.
-
-    Args:
-        optimizers: The optimizers, of different parameters.
-
-    Example:
-        >>> weight, bias = (nn.Parameter(torch.ones(2)) for _ in range(2))
-        >>> both = Together([torch.optim.SGD([weight], lr=0.5), torch.optim.Adam([bias], lr=0.1)])
-        >>> (weight + bias).sum().backward()
-        >>> both.step()
-        >>> weight.tolist(), [round(value, 4) for value in bias.tolist()]
-        ([0.5, 0.5], [0.9, 0.9])
-    """
+    """Several optimizers of different parameters that step as one; a schedule scales the rate of each."""
 
     def __init__(self, optimizers: Sequence[Optimizer]) -> None:
         super().__init__([dict(group) for optimizer in optimizers for group in optimizer.param_groups], {})

@@ -10,24 +10,13 @@ CPU = torch.device("cpu")
 
 
 def precision_of(module: nn.Module, device: torch.device) -> str:
-    """Return "bf16-mixed" where a device multiplies bfloat16 itself and a network gains by it, else "32-true".
-
-    A processor trains depthwise convolutions faster in float32. Several processes take bfloat16 only if all would.
-
-    Args:
-        module: The module that is trained.
-        device: Where it is trained.
-
-    Example:
-        >>> precision_of(nn.Conv2d(8, 8, 3, groups=8), torch.device("cpu"))
-        '32-true'
-    """
+    """Return "bf16-mixed" if the network gains by it on the devices of all processes, else "32-true"."""
     gains = gains_by_bfloat16(module, device)
     return "bf16-mixed" if all(each for (each,) in distributed.exchange((int(gains),), CPU)) else "32-true"
 
 
 def gains_by_bfloat16(module: nn.Module, device: torch.device) -> bool:
-    """Return whether this device multiplies bfloat16 itself and a network gains by it."""
+    """Return whether this device multiplies bfloat16; a processor trains depthwise convolutions faster in float32."""
     convolutions = [layer for layer in module.modules() if isinstance(layer, nn.Conv2d)]
     depthwise = any(1 < layer.groups == layer.in_channels for layer in convolutions)
     return machine.multiplies_bfloat16(device) and not (device.type == "cpu" and depthwise)

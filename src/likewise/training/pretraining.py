@@ -119,9 +119,10 @@ class Pretraining(lightning.LightningModule):
     @property
     def second(self) -> Encoder | None:
         """The network that encodes the other side of pairs; None where there is no other side."""
-        towers = (loss_input.network for loss_input in self.inputs.all if isinstance(loss_input, SecondTower))
-        network = next(towers, None)
-        return network if network is None or isinstance(network, Encoder) else self.encoder
+        for loss_input in self.inputs.all:
+            if isinstance(loss_input, SecondTower):
+                return self.encoder if loss_input.shared else loss_input.tower
+        return None
 
     @property
     def predicts(self) -> bool:
@@ -133,7 +134,7 @@ class Pretraining(lightning.LightningModule):
         """Add scores of the classes or labels by what was trained to classify features, if something was.
 
         A linear classifier gives logits, label prototypes the cosines of embeddings and prototypes. Those of a training
-        part of more than 2²⁷ are left out: nothing is evaluated by them.
+        part are left out if there are more than 2²⁷: nothing is evaluated by them.
         """
         if features.part == "train" and len(features) * len(features.names) > MAX_TRAINING_SCORES:
             return features
@@ -207,13 +208,11 @@ class Pretraining(lightning.LightningModule):
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         """Unfreeze what is trained from this epoch on."""
-        del batch
         if batch_idx == 0:
             self._apply_freeze()
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Drop the gradients of what is frozen, before they are clipped."""
-        del optimizer
         self.fine_tuning.drop_gradients(self.current_epoch + 1)
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
@@ -231,14 +230,12 @@ class Pretraining(lightning.LightningModule):
             )
         for loss_input in self.inputs.all:
             loss_input.start(0 if math.isinf(steps) else int(steps))
-        factors = {
-            parameter: by for loss_input in self.inputs.all for parameter, by in loss_input.rate_factors().items()
-        }
-        rates = self.fine_tuning.rates() | self._of_loss | factors
-        made = {loss_input: loss_input.optimizer_of(self._make_optimizer) for loss_input in self.inputs.all}
-        makers: dict[nn.Module, OptimizerCallable] = {
-            loss_input: make for loss_input, make in made.items() if make is not None
-        }
+        rates = self.fine_tuning.rates | self._of_loss
+        makers: dict[nn.Module, OptimizerCallable] = {}
+        for loss_input in self.inputs.all:
+            rates |= loss_input.rate_factors()
+            if (make := loss_input.optimizer_of(self._make_optimizer)) is not None:
+                makers[loss_input] = make
         optimizer = optimizer_of(self, self._make_optimizer, rates, makers)
         shown = [rates.get(group["params"][0], 1.0) for group in optimizer.param_groups]
         self._logged_group = shown.index(1.0) if 1.0 in shown else shown.index(max(shown))
@@ -247,7 +244,7 @@ class Pretraining(lightning.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def _fit_schedule(self, steps: float, rate: float) -> None:
-        """Fit the schedule into a training of so many steps, and raise a ValueError if it would train nothing."""
+        """Fit the schedule into a training of so many steps; a ValueError tells that it would train nothing."""
         finite = range(int(steps) if math.isfinite(steps) else 0)
         of_epoch, until = self._steps_of_epoch(), self.fine_tuning.unfreeze_epoch
         if finite and math.isfinite(of_epoch):
@@ -263,7 +260,6 @@ class Pretraining(lightning.LightningModule):
             )
 
     def _steps_of_epoch(self) -> float:
-        """Return the optimizer's steps in an epoch; infinite where the loader does not tell."""
         batches = self.trainer.num_training_batches
         return batches if math.isinf(batches) else max(1, math.ceil(batches / self.trainer.accumulate_grad_batches))
 

@@ -25,15 +25,6 @@ CPU = torch.device("cpu")
 _trainings = count()  # of this process, each with its own keys in torchrun's store, which outlives them
 
 
-def _check_machine() -> None:
-    local, local_rank = local_processes(), number("LOCAL_RANK", 0)
-    if local_rank >= local or processes() % local:
-        raise ValueError(
-            f"expected LOCAL_WORLD_SIZE processes on each machine, of {processes()} in all, got {local} and LOCAL_RANK "
-            f"{local_rank}: let torchrun or srun set these variables"
-        )
-
-
 @contextmanager
 def process_group(facts: Mapping[str, str], minutes: float) -> Generator[None]:
     """Join the processes that were launched, if there are several, until the block ends; refuse facts that differ.
@@ -47,7 +38,12 @@ def process_group(facts: Mapping[str, str], minutes: float) -> Generator[None]:
         return
     if rank() >= processes():
         raise ValueError(f"expected RANK below WORLD_SIZE, {processes()}, got {rank()}: start ranks 0, 1, 2, ...")
-    _check_machine()
+    local, local_rank = local_processes(), number("LOCAL_RANK", 0)
+    if local_rank >= local or processes() % local:
+        raise ValueError(
+            f"expected LOCAL_WORLD_SIZE processes on each machine, of {processes()} in all, got {local} and LOCAL_RANK "
+            f"{local_rank}: let torchrun or srun set these variables"
+        )
     waits = timedelta(minutes=minutes)
     try:
         store, group_rank, size = next(rendezvous("env://", timeout=waits))

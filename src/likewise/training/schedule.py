@@ -20,11 +20,9 @@ class Schedule(Described, ABC):
 
     @abstractmethod
     def factor(self, epoch: float, share: float) -> float:
-        """Return the factor.
+        """Return the factor, after some epochs, with a fraction.
 
-        Args:
-            epoch: Epochs done, as a fraction.
-            share: Fraction of the training done, from 0 to 1: of its steps, or of its time if that ends it sooner.
+        `share` is the fraction of the training that is done: of its steps, or of its time if that ends it sooner.
         """
 
     def within(self, steps: int, of_epoch: int) -> "Schedule":

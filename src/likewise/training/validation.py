@@ -4,7 +4,6 @@ import io
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
 from typing import Any, final
 
 import torch
@@ -48,8 +47,7 @@ class Validation(Callback):
     part, chosen at random, are encoded; of new classes, whole classes; for episodes as many of every class, and no
     fewer than an episode takes. The random numbers of the training do not change.
 
-    With or without them, the effective rank of the validation features, of at most 2,000 samples, is saved too. It is
-    not used for model selection.
+    The effective rank of the validation features, of at most 2,000 samples, is saved too; nothing is selected by it.
 
     Args:
         run: The run to save scores to.
@@ -57,12 +55,12 @@ class Validation(Callback):
         every: Epochs between evaluations, of which the last epoch is one, also where steps or time end within it; 0: no
             evaluation.
         evaluations: Evaluations to try instead; the first of them that applies is used.
-        told: Called with the scores found by an evaluation.
+        told: Called with the scores of an evaluation.
         progress: Wraps what is encoded and evaluated.
         keep_best: Whether to save all weights, as `Run.best`, at the epoch with the best score by a metric that
             selects (accuracy, mAP, precision@1 or recall@1): the first of equals, and the encoder as it began only if
             no epoch is as good. None: where there is such a score.
-        workers: Processes that read inputs which are not in memory. None: one per core, up to 8; 0: none.
+        workers: Processes that read inputs not in memory. None: one per core, up to 8.
 
     Raises:
         ValueError: `every` is negative; or, with `keep_best`, it is 0, there are neither labels nor pairs, or no metric
@@ -127,7 +125,8 @@ class Validation(Callback):
             )
             self._tokenised = True
         validation = self._encoded(pl_module, self._validation, "validation")
-        for measured in (result.at(epoch) for result in self._results(pl_module, validation)):
+        for result in self._results(pl_module, validation):
+            measured = result.at(epoch)
             if self.keep_best is not False and self._is_best(measured):
                 content = io.BytesIO()
                 torch.save({"state_dict": pl_module.state_dict(), "epoch": epoch - 1}, content)
@@ -135,7 +134,10 @@ class Validation(Callback):
             self._save(trainer, measured)
             if self._told is not None:
                 self._told(measured)
-        self._save(trainer, _rank(validation).at(epoch))
+        some = validation.fewer(RANK_SAMPLES)
+        rank = effective_rank(some.vectors)
+        score = Score("features", RANK, rank, rank, rank, len(some), part=some.part)
+        self._save(trainer, Result((score,)).at(epoch))
         self.seconds = time.monotonic() - started
 
     def seconds_left(self, trainer: Trainer) -> float:
@@ -153,10 +155,10 @@ class Validation(Callback):
         if module.head is None:
             train, validation = (module.with_predictions(features) for features in (train, validation))
         parts = FeatureParts(train, validation, validation)
-        applicable = (
-            evaluation for evaluation in self._tried if evaluation.why_not_applicable(evaluation.select(parts)) is None
-        )
-        return [evaluation(*parts, progress=self._progress) for evaluation in islice(applicable, 1)]
+        for evaluation in self._tried:
+            if evaluation.why_not_applicable(evaluation.select(parts)) is None:
+                return [evaluation(*parts, progress=self._progress)]
+        return []
 
     def _encoded(self, module: Any, samples: Samples, part: str) -> Features:
         return features_of(samples, module.encoder, part, self._progress, module.second, workers=self._workers)
@@ -176,34 +178,21 @@ class Validation(Callback):
                 "declare it with Metric(..., selects=True), or leave out --keep"
             )
         score = result.selecting[0]
-        return _best_of([*_until(_alike(self.run, score), (score.epoch or 0) - 1), score]) is score
+        return _best_of([*_alike(self.run, score, until=(score.epoch or 0) - 1), score]) is score
 
 
 @final
 class ValidationScores(Callback):
     """Log the scores of an epoch that was validated, on every process, and end a training that no longer gets better.
 
-    Callbacks of somebody's own may monitor them as validation/<evaluation>/<metric>. With `patience` the training ends
-    once so many validations in a row were no better than the best epoch, by the score that `best_epoch` takes; this is
-    seen from the run's scores, so that a training that is resumed ends where it would have ended. It follows
-    `Validation`, which is of the first process alone.
-
-    Args:
-        run: The run that the first process reads scores from.
-        every: Epochs between validations, of which the last epoch is one.
-        patience: Validations without a better score after which training ends. None: it goes on.
-        told: Called by the first process with the best epoch and the last, when it ends.
-
-    Raises:
-        ValueError: `patience` is below 1.
+    Other callbacks may monitor them as validation/<evaluation>/<metric>. With `patience` the training ends once so many
+    validations in a row were no better than the best epoch, by the score that `best_epoch` takes, and `told` is called
+    with the best epoch and the last. All is seen from the scores that `Validation`, which is of the first process alone
+    and comes before, has saved in the run; so a training that is resumed ends where it would have ended.
     """
 
     def __init__(
-        self,
-        run: Run,
-        every: int,
-        patience: int | None = None,
-        told: Callable[[int, int], None] | None = None,
+        self, run: Run, every: int, patience: int | None = None, told: Callable[[int, int], None] | None = None
     ) -> None:
         if patience is not None and patience < 1:
             raise ValueError(f"expected patience of 1 validation or more, got {patience}: 5 is usual")
@@ -221,11 +210,9 @@ class ValidationScores(Callback):
         epoch = trainer.current_epoch + 1
         if not is_due(trainer, batch_idx, self.every):
             return
-        scores = self.run.scores if trainer.is_global_zero else ()
-        named_values = [
-            (logged_as(score), score.value) for score in scores if score.epoch == epoch and score.group == ALL
-        ]
-        for name, value in trainer.strategy.broadcast(named_values):
+        saved = self.run.scores if trainer.is_global_zero else ()
+        scores = {logged_as(score): score.value for score in saved if score.epoch == epoch and score.group == ALL}
+        for name, value in trainer.strategy.broadcast(scores).items():
             pl_module.log(name, value, batch_size=1, logger=False)  # `Validation` tells loggers
         self._end(trainer, epoch)
 
@@ -241,13 +228,13 @@ class ValidationScores(Callback):
     def _since_best(self, epoch: int) -> tuple[Score | None, int]:
         """Return the best score up to an epoch, and how many there were since; those of repeated epochs come again."""
         first = best_epoch(self.run)
-        scores = [] if first is None else [score for score in _until(_alike(self.run, first), epoch) if score.epoch]
+        scores = [] if first is None else [score for score in _alike(self.run, first, until=epoch) if score.epoch]
         best_score = best(scores)
         return best_score, 0 if best_score is None else len(scores) - 1 - scores.index(best_score)
 
 
 def check_that_choose(parts: Parts, every: int, what: str, option: str) -> None:
-    """Raise unless there will be validation scores that choose, for what an option does with them."""
+    """Raise a ValueError unless there will be validation scores for what an option does with them."""
     if every == 0:
         raise ValueError(
             f"expected validation scores to {what}, got none: give validation_epochs above 0, and evaluations other "
@@ -283,12 +270,10 @@ def _best_of(scores: Iterable[Score]) -> Score | None:
     return best(sorted(scores, key=lambda score: score.epoch == 0))
 
 
-def _alike(run: Run, score: Score) -> list[Score]:
-    return [other for other in run.scores if other.epoch is not None and other.what == score.what]
-
-
-def _until(scores: Iterable[Score], epoch: int) -> list[Score]:
-    return [score for score in scores if score.epoch is not None and score.epoch <= epoch]
+def _alike(run: Run, score: Score, until: float = math.inf) -> list[Score]:
+    """Return the validation scores of the same kind, up to an epoch."""
+    of_epochs = (other for other in run.scores if other.epoch is not None and other.epoch <= until)
+    return [other for other in of_epochs if other.what == score.what]
 
 
 def _limit_samples(parts: Parts, tried: Sequence[Evaluation]) -> Samples:
@@ -296,9 +281,3 @@ def _limit_samples(parts: Parts, tried: Sequence[Evaluation]) -> Samples:
     if isinstance(first, FewShot) and samples.label_kind == "classes":
         return samples.fewer_of_each(MAX_SAMPLES, max(shape.each for shape in first.shapes))
     return samples.fewer(MAX_SAMPLES, whole_classes=parts.new_in_validation)
-
-
-def _rank(features: Features) -> Result:
-    some = features.fewer(RANK_SAMPLES)
-    rank = effective_rank(some.vectors)
-    return Result((Score("features", RANK, rank, rank, rank, len(some), part=features.part),))

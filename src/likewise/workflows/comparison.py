@@ -1,8 +1,7 @@
 """Several runs compared: a page, and its table as CSV and Markdown."""
 
 import warnings
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -65,27 +64,19 @@ def compare(
     page = Path(output)
     if page.suffix != ".html":
         raise ValueError(f"expected --output to end in .html, got {page}: the table is written next to it")
-    with _log_warnings(progress):
-        return _write_comparison(_comparable(runs, progress), page, names, sections, progress)
-
-
-def _write_comparison(
-    runs: Sequence[Run],
-    page: Path,
-    names: Mapping[Path, str] | None,
-    sections: Sequence[report.Section | Spec] | report.Section | Spec | None,
-    progress: Progress,
-) -> Comparison:
-    progress.log("comparing ...")
-    views = report.in_settings(runs, names, progress=progress.bar)
-    settings = report.settings_of(views)
-    rows = report.compared(settings)
-    comparison = Comparison(page, rows, report.verdict(rows))
-    page.parent.mkdir(parents=True, exist_ok=True)
-    comparison.table.write_text(report.rows_as_csv(rows), "utf-8", "backslashreplace")
-    written = [report.rows_as_markdown(rows, settings[0].name), *comparison.verdict]
-    page.with_suffix(".md").write_text("\n\n".join(written) + "\n", "utf-8", "backslashreplace")
-    report.write_page(page, views, sections=instantiate_all(sections, report.Section))
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: progress.log(f"warning: {' '.join(str(message).split())}")
+        comparable = _comparable(runs, progress)
+        progress.log("comparing ...")
+        views = report.in_settings(comparable, names, progress=progress.bar)
+        settings = report.settings_of(views)
+        rows = report.compared(settings)
+        comparison = Comparison(page, rows, report.verdict(rows))
+        page.parent.mkdir(parents=True, exist_ok=True)
+        comparison.table.write_text(report.rows_as_csv(rows), "utf-8", "backslashreplace")
+        written = [report.rows_as_markdown(rows, settings[0].name), *comparison.verdict]
+        page.with_suffix(".md").write_text("\n\n".join(written) + "\n", "utf-8", "backslashreplace")
+        report.write_page(page, views, sections=instantiate_all(sections, report.Section))
     progress.result(f"Scores on the test part with 95 % intervals, and paired differences to {settings[0].name}\n")
     progress.result(_format_table(rows))
     progress.result("\n" + "\n\n".join(comparison.verdict))
@@ -142,14 +133,6 @@ def _of_other_samples(runs: Sequence[Run]) -> list[Run]:
     trained, files = ([run for run in runs if ("source" in run.metadata) == is_file] for is_file in (False, True))
     views = [report.RunView(run) for run in (trained if files and len(trained) > 1 else [])]
     return [run for run in files if views and not any(same_test(report.RunView(run), view) for view in views)]
-
-
-@contextmanager
-def _log_warnings(progress: Progress) -> Generator[None]:
-    """Report warnings as progress messages, without their location in the code."""
-    with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: progress.log(f"warning: {' '.join(str(message).split())}")
-        yield
 
 
 def _format_table(rows: Sequence[report.Row]) -> str:

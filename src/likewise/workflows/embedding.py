@@ -78,12 +78,11 @@ def embed(
     config: EmbedOptions = resolve(all_options, verb="embed")
     output = _check_options(config)
     model, samples = _model_and_samples(config, progress)
-    file = config.run
     described: Mapping[str, Any] = config.encoder or {}
     facts = {
-        "run": model.run.name if model.run else str(file or described["class_path"]),
+        "run": model.run.name if model.run else str(config.run or described["class_path"]),
         "side": model.side,
-        "encoder": digest_of(model, file),
+        "encoder": digest_of(model, config.run),
         "encoder_options": json.loads(json.dumps(described.get("init_args"), default=str)),
         "data": json.loads(json.dumps(config.data, default=str)),
         "state_of_files": state_of(samples, config.data.get("init_args", {}).get("path"), output),
@@ -91,9 +90,10 @@ def embed(
     }
     made: Any = {"size": config.shard_size, "width": model.feature_dim, "dtype": config.dtype, "anew": config.force}
     shards = EmbeddingShards(output, samples, facts, **made)
+    list_of_lost = output.with_name(f"{output.name}.unreadable.txt")
     try:
         rate = _fill_shards(shards, model, config, progress)
-        lost = _list_unreadable(shards)
+        lost = _list_unreadable(shards, list_of_lost)
         shards.join()
     except BaseException as error:
         if shards.folder.is_dir() and len(shards.left) < len(shards.all):
@@ -102,7 +102,7 @@ def embed(
             shutil.rmtree(shards.folder, ignore_errors=True)
         raise
     if lost:
-        progress.result(f"{in_words(lost)}; all are in {_list_of(output)}")
+        progress.result(f"{in_words(lost)}; all are in {list_of_lost}")
     progress.result(f"{output}: {len(samples) - len(lost):,} x {model.feature_dim:,} {config.dtype}{rate}")
     return output
 
@@ -110,14 +110,16 @@ def embed(
 def _check_options(config: EmbedOptions) -> Path:
     if (config.run is None) == (config.encoder is None):
         got = "neither" if config.run is None else "both"
-        raise ValueError(f"expected RUN or --encoder, got {got}: name the run's folder, or a class with its weights")
+        raise ValueError(f"expected RUN or --encoder, got {got}: name a run, or a class with its weights")
     if config.run is None and config.side != "first":
         raise ValueError("expected a run of pairs for the second side, got --encoder: leave out --side")
     if config.run is not None and config.weights is not None:
         raise ValueError("expected no --weights beside a run, which has its own, got some: name --encoder in its place")
-    output = Path(config.output or _default_output(config.data))
+    path = config.data.get("init_args", {}).get("path")
+    suffix = SUFFIXES[0] if find_spec("pyarrow") else SUFFIXES[1]
+    output = Path(config.output or (f"{Path(path).resolve().stem}{suffix}" if path else ""))
     check_output(output, SUFFIXES, force=config.force)
-    check_apart(output, config.data.get("init_args", {}).get("path", ""))
+    check_apart(output, path or "")
     for name, least in (("shard_size", 1), ("batch_size", 1), ("workers", 0)):
         value = getattr(config, name)
         if value is not None and value < least:
@@ -125,11 +127,6 @@ def _check_options(config: EmbedOptions) -> Path:
     if config.run is not None and "size" in config.data.get("init_args", {}):
         raise ValueError("expected no --data.size beside a run, whose own rule is used: leave it out")
     return output
-
-
-def _default_output(data: Spec) -> str:
-    path = data.get("init_args", {}).get("path")
-    return f"{Path(path).resolve().stem}{SUFFIXES[0] if find_spec('pyarrow') else SUFFIXES[1]}" if path else ""
 
 
 def _model_and_samples(config: EmbedOptions, progress: Progress) -> tuple[Model, Samples]:
@@ -196,17 +193,13 @@ def _fill_shards(shards: EmbeddingShards, model: Model, config: EmbedOptions, pr
     return f", {count / (time.monotonic() - started):,.0f} a second" if count else ""
 
 
-def _list_of(output: Path) -> Path:
-    return output.with_name(f"{output.name}.unreadable.txt")
-
-
-def _list_unreadable(shards: EmbeddingShards) -> dict[int, str]:
-    """Write a list of unreadable files beside the output, replacing an earlier one, and return them."""
+def _list_unreadable(shards: EmbeddingShards, path: Path) -> dict[int, str]:
+    """Write the list of unreadable files, replacing an earlier one, and return them."""
     lost = shards.lost
     if len(lost) == len(shards.samples):
         shutil.rmtree(shards.folder)
         raise ValueError(f"expected images that can be read, got none of {len(lost):,}: check the files")
-    _list_of(shards.output).unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
     if lost:
-        _list_of(shards.output).write_text("".join(f"{lost[item]}\n" for item in sorted(lost)), encoding="utf-8")
+        path.write_text("".join(f"{lost[item]}\n" for item in sorted(lost)), encoding="utf-8")
     return lost

@@ -60,15 +60,9 @@ def evaluate(
         1.0
     """
     config: EvaluateOptions = resolve(given_options(EvaluateOptions, source, options, "source"), verb="evaluate")
-    path = config.source
     if config.workers is not None and config.workers < 0:
         raise ValueError(f"expected --workers of at least 0, got {config.workers}")
-    if is_arrays(path):
-        device = device_named(config.device)
-        run = _evaluate_arrays(path, config.runs, scoring.EvaluationOptions.of(config), progress, device)
-    else:
-        before = _open_run(path)
-        run = _of_run(path, before, config, progress)
+    run = (_evaluate_arrays if is_arrays(config.source) else _evaluate_run)(config, progress)
     progress.result(f"\nreport: {shown(run.report)}" if config.report else f"\nrun: {shown(run.folder)}")
     return run
 
@@ -83,9 +77,8 @@ def _sections_of(run: Run) -> list[Section] | None:
         return None
 
 
-def _evaluate_arrays(
-    path: Path, root: Path, options: scoring.EvaluationOptions, progress: Progress, device: torch.device
-) -> Run:
+def _evaluate_arrays(config: EvaluateOptions, progress: Progress) -> Run:
+    path, options, device = config.source, scoring.EvaluationOptions.of(config), device_named(config.device)
     arrays = whole_arrays(path)
     parts = samples_of_arrays(arrays, path)
     features = features_of_parts(parts, options.evaluation_samples)
@@ -93,16 +86,11 @@ def _evaluate_arrays(
         why = evaluation.Retrieval().why_not_applicable(features) or "no evaluation applies"
         got = f"got {path}: kNN, the probe and retrieval do not apply; of retrieval, {why}"
         raise ValueError(f"expected features that can be evaluated, {got}")
-    run = Run.create(root, "evaluation", path.stem)
+    run = Run.create(config.runs, "evaluation", path.stem)
     with remove_if_idle(run, _where_left):
-        run.describe(
-            {
-                "source": str(path),
-                "labels": {"kind": features.test.label_kind, "names": list(features.test.names)},
-                "samples": {part.part: len(part) for part in features},
-                "versions": versions(),
-            }
-        )
+        labels = {"kind": features.test.label_kind, "names": list(features.test.names)}
+        sizes = {part.part: len(part) for part in features}
+        run.describe({"source": str(path), "labels": labels, "samples": sizes, "versions": versions()})
         with run.writing(run.embeddings.name) as beside:
             evaluation.save_features(beside, features, vectors_in(arrays))
         scoring.evaluate_features(run, features, None, options, progress, refit=False, device=device)
@@ -111,8 +99,9 @@ def _evaluate_arrays(
     return run.finalize()
 
 
-def _of_run(path: Path, before: Run, config: EvaluateOptions, progress: Progress) -> Run:
-    checkpoint, options = path if path.is_file() else None, scoring.EvaluationOptions.of(config)
+def _evaluate_run(config: EvaluateOptions, progress: Progress) -> Run:
+    before, options = _open_run(config.source), scoring.EvaluationOptions.of(config)
+    checkpoint = config.source if config.source.is_file() else None
     if options.sections is None:
         options = replace(options, sections=_sections_of(before))
     device = device_named(config.device)
@@ -133,13 +122,10 @@ def _of_run(path: Path, before: Run, config: EvaluateOptions, progress: Progress
         if encoder is None or samples is None:
             features = saved or evaluation.load_features(run.embeddings)
             if samples is not None:
-                both = cache(lambda: _encoders(run, device))
-                features = scoring.with_origin(features, samples, lambda: both()[0], lambda: both()[1])
+                features = scoring.with_origin(features, samples, cache(lambda: _encoders(run, device)))
         else:
             progress.log("encoding ...")
-            most = options.evaluation_samples
-            predicted = scoring.unpredicted if classifier is None else classifier.with_predictions
-            arguments = (run, encoder, samples, progress, predicted)
+            arguments = (run, encoder, samples, progress, classifier and classifier.with_predictions)
             features = scoring.encode_parts(*arguments, second=second, workers=config.workers, most=most, anew=True)
         begun = _as_begun(run, features, options, progress)
         scoring.evaluate_features(run, features, samples, options, progress, begun=begun, refit=refit, device=device)
@@ -155,10 +141,8 @@ def _open_run(path: Path) -> Run:
     except ValueError as error:
         if not path.is_file():
             raise
-        problem = (
-            describe_pickle(path)
-            or "which stands in no run's folder: save the features of another encoder in an .npz file"
-        )
+        elsewhere = "which stands in no run's folder: save the features of another encoder in an .npz file"
+        problem = describe_pickle(path) or elsewhere
         raise ValueError(f"expected a run, a checkpoint in its folder, or arrays, got {path}, {problem}") from error
 
 

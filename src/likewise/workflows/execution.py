@@ -40,6 +40,7 @@ from likewise.workflows.scoring import (
     encode_as_begun,
     encode_parts,
     evaluate_features,
+    note_lost,
     say_lost,
     write_report,
 )
@@ -93,7 +94,9 @@ class Execution:
                 self.progress.log(f"warning: {warning}")
             write_report(run, ready.parts, self.evaluations, self.progress)
         run.drop_begun()
-        finished = say_lost(run, self.progress, ready.data.lost).finalize()
+        note_lost(run, ready.data.lost)
+        say_lost(run, self.progress)
+        finished = run.finalize()
         drop_checkpoints(finished, keep=self.config.keep_checkpoints)
         return finished
 
@@ -110,7 +113,6 @@ class Execution:
 
     @property
     def _trained(self) -> bool:
-        """Whether any layer of the encoder is trained."""
         return self.config.freeze != ALL or self.config.unfreeze_epoch is not None
 
     def _evaluate(self) -> None:

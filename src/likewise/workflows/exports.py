@@ -69,18 +69,15 @@ def export(
     if classifier not in {None, "probe"}:
         raise ValueError(f"expected probe as the classifier, got {classifier!r}: name it, or none")
     if classifier is not None and file_format != "onnx":
-        raise ValueError(
-            f"expected the format onnx with a classifier, got {file_format}: the probe is in {opened.probe}"
-        )
+        probe = f"the probe is in {opened.probe}"
+        raise ValueError(f"expected the format onnx with a classifier, got {file_format}: {probe}")
     if classifier is not None and side != "first":
         raise ValueError("expected the first side with a classifier, which learned its features, got second: drop one")
     path = path or opened.folder.with_name(opened.name + ("-second" if side == "second" else "") + FORMATS[file_format])
     model = load(opened, device="cpu").of(side)
     if classifier is None and isinstance(model.encoder, Given):
-        raise ValueError(
-            f"expected a run with an encoder, got {opened.folder}, evaluated from features alone: only its classifier "
-            "can be exported, --classifier probe"
-        )
+        got = f"got {opened.folder}, evaluated from features alone: export its --classifier probe"
+        raise ValueError(f"expected a run with an encoder, {got}")
     if file_format == "onnx":
         check_text(path)
         from likewise.models import to_onnx  # noqa: PLC0415 - not needed for safetensors
@@ -113,12 +110,14 @@ class _Classifier(nn.Module):
 def _facts(model: Model, probe: LinearPredictor | None) -> dict[str, Any]:
     run: Any = model.run
     labels = run.metadata.get("labels") or {}
-    facts = {"run": run.name, "label_kind": labels.get("kind"), "names": labels.get("names")}
-    facts["columns"] = run.metadata.get("columns")
-    if model.preprocessing is not None:
-        facts["preprocessing"] = asdict(model.preprocessing)
-    if model.paired:
-        facts["side"] = model.side
+    facts = {
+        "run": run.name,
+        "label_kind": labels.get("kind"),
+        "names": labels.get("names"),
+        "columns": run.metadata.get("columns"),
+        "preprocessing": model.preprocessing and asdict(model.preprocessing),
+        "side": model.side if model.paired else None,
+    }
     if probe is not None:
         label_kind, limits = ("classes", None) if probe.limits is None else ("label sets", probe.limits.tolist())
         facts |= {"label_kind": label_kind, "names": probe.names, "classifier": probe.by, "thresholds": limits}

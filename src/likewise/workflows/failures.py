@@ -12,9 +12,9 @@ from likewise.runs import Run
 
 _CLASS_PATH = re.compile(r'"likewise\.[\w.]*?(\w+)"')  # a class, in whichever module of likewise it was
 LOGS = {"tensorboard", "wandb", "csv"}  # folders of the tools that log a training
-# what is there before any work is done
-CONFIGURATION = {"config.yaml", "run.json", "similarity.safetensors", *LOGS}
+CONFIGURATION = {"config.yaml", "run.json", "similarity.safetensors"}
 BEGUN_FILES = {"scores.csv", "outcomes.npz", "best.ckpt"}  # written before the first step
+IDLE_FILES = CONFIGURATION | LOGS | BEGUN_FILES
 
 
 @contextmanager
@@ -23,7 +23,7 @@ def remove_if_idle(run: Run, note: Callable[[Path], str], *, new: bool = True) -
     try:
         yield run
     except BaseException as error:
-        if new and {path.name for path in run.folder.iterdir() if path.suffix != ".new"} <= CONFIGURATION | BEGUN_FILES:
+        if new and {path.name for path in run.folder.iterdir() if path.suffix != ".new"} <= IDLE_FILES:
             shutil.rmtree(run.folder, ignore_errors=True)
         else:
             error.add_note(note(run.folder))

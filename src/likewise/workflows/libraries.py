@@ -33,11 +33,7 @@ CROPS = {"crop": "center", "squash": "squash", "pad": "border"}  # our words for
 
 
 def write_folder(library: str, model: Model, folder: Path) -> None:
-    """Write an encoder as a new folder of a library, "sentence-transformers", "transformers" or "timm".
-
-    Raises:
-        ValueError: The folder exists, or the encoder is not of that library.
-    """
+    """Write an encoder as a new folder of the library that it is of."""
     if folder.exists():
         raise ValueError(f"expected a new folder, got {folder}, which exists: name another, or remove it")
     encoder_class, write, use = LIBRARIES[library]
@@ -54,7 +50,7 @@ def write_folder(library: str, model: Model, folder: Path) -> None:
 
 
 def _to_transformers(encoder: PretrainedTransformer, _: Model, folder: Path) -> None:
-    """Write model and tokenizer as `AutoModel` and `AutoTokenizer` load them; adapters are merged into the weights."""
+    """Write model and tokenizer; adapters are merged into the weights."""
     network: Any = encoder.model
     network = deepcopy(network).merge_and_unload() if hasattr(network, "merge_and_unload") else network
     network.save_pretrained(folder)

@@ -16,7 +16,7 @@ from likewise.inference import Model
 from likewise.inference.inputs import of_side
 from likewise.inference.search import hard_negatives
 from likewise.inference.stored import encode_samples
-from likewise.inference.tables import check_apart, check_output, table_at
+from likewise.inference.tables import check_apart, check_output, label_cells, table_at
 from likewise.runs import Side
 from likewise.runs.scores import places_of
 from likewise.workflows.progress import Progress
@@ -27,7 +27,7 @@ SUFFIXES = (".jsonl", ".parquet")  # formats that have lists
 
 
 class Limits(NamedTuple):
-    """The number of negatives of a pair, and the limits of their choice: see `hard_negatives`."""
+    """How many negatives of a pair, and the limits of their choice; see `hard_negatives`."""
 
     k: int
     from_rank: int
@@ -53,13 +53,8 @@ def mine(model: Model, output: Path, limits: Limits, progress: Progress) -> Path
     """Write a run's training pairs as a table, each with up to k hard negatives among the counterparts of others.
 
     Columns are called as in the run's own table, or first and second, and negatives; those of labels and groups are
-    there, too. Pairs that are never apart are no negatives of each other; see `never_apart`.
-
-    Raises:
-        ValueError: The run is not of pairs, its data has changed, its images are no files, or no pair has a negative.
-
-    Memory:
-        The training pairs, their features, and a tile of similarities.
+    there, too. Pairs that are never apart are no negatives of each other; see `never_apart`. Memory: the training
+    pairs, their features, and a tile of similarities.
     """
     run: Any = model.run
     if not (model.paired and model.encodes):
@@ -135,23 +130,15 @@ def _paths(samples: Samples, data: Any, output: Path) -> list[str]:
         names = (name, re.sub(r" \(\d+\)$", "", name))  # an image of several pairs is numbered from the second on
         file = next((file for candidate in names if (file := folder / candidate).is_file()), None)
         if file is None:
-            got = f"got {name}, which is in none: write files, and their paths into the table"
-            raise ValueError(f"expected images in files, {got}")
+            raise ValueError(f"expected images in files, got {name}, which is in none: write them, and their paths")
         paths.append(str(file.relative_to(here) if file.is_relative_to(here) else file))
     return paths
-
-
-def names_of(samples: Samples, labels: Tensor) -> list[Any]:
-    """Return the name of each sample's class, or those of its labels."""
-    if labels.ndim == 1:
-        return [samples.names[label] for label in labels.tolist()]
-    return [[samples.names[label] for label in row.nonzero().flatten().tolist()] for row in labels]
 
 
 def _copy_columns(pairs: Samples, data: Any) -> dict[str, list[Any]]:
     columns = dict[str, list[Any]]()
     if pairs.labels is not None and data.get("label"):
-        columns[data["label"]] = names_of(pairs, pairs.labels)
+        columns[data["label"]] = label_cells(pairs.names, pairs.labels)
     if pairs.groups is not None and data.get("group"):
         columns[data["group"]] = pairs.groups.tolist()
     return columns

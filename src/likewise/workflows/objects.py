@@ -24,10 +24,9 @@ REMEDIES = {
     "loss": "call each in the forward of a class that inherits from lw.losses.Loss",
     "augmentation": "lw.data.Chain([...]) is one",
 }
-GIVEN_NETWORK = {
-    "class_path": "likewise.models.Wrapped",
-    "init_args": {"module": {"class_path": "likewise.models.Given"}},
-}
+GIVEN_NETWORK = Spec(
+    class_path="likewise.models.Wrapped", init_args={"module": {"class_path": "likewise.models.Given"}}
+)
 PLAIN_TYPES = (str, bool, int, float, Path, Mapping, type(None))
 
 
@@ -39,11 +38,7 @@ class Objects(NamedTuple):
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> "Objects":
-        """Replace objects by names; a run that is resumed has them already, and only takes the network.
-
-        Raises:
-            ValueError: An option doesn't take such an object, or a run that is resumed is given one that is no network.
-        """
+        """Replace objects by names; a run that is resumed has them already, and only takes the network."""
         options, network = dict(arguments), None
         nested = [name for name in arguments if name not in OBJECT_OPTIONS and name.rpartition(".")[2] in BASES]
         for part in (name for name in (*OBJECT_OPTIONS, *nested) if not _is_plain(name, arguments.get(name))):
@@ -52,7 +47,8 @@ class Objects(NamedTuple):
                 raise ValueError(f"expected no {part} for a run that goes on, got an object: it has its own")
             if part == "encoder":
                 network = _network(value)
-                options[part] = _describe_object(part, value) if _is_ours(value) else GIVEN_NETWORK
+                ours = isinstance(value, Encoder) and type(value).__module__.startswith("likewise.")
+                options[part] = _describe_object(part, value) if ours and description(value)[1] else GIVEN_NETWORK
             elif part == "data" and not isinstance(value, Source):
                 runs, label = options.get("runs", DEFAULT_RUNS), options.get("data.label")
                 options[part] = str(write_data(value, Path(runs), label if isinstance(label, str) else None))
@@ -85,10 +81,6 @@ def _is_plain(part: str, value: Any) -> bool:
     return not network and all(isinstance(element, PLAIN_TYPES) or inspect.isclass(element) for element in several)
 
 
-def _is_ours(encoder: Any) -> bool:
-    return isinstance(encoder, Encoder) and type(encoder).__module__.startswith("likewise.") and description(encoder)[1]
-
-
 def _describe_object(part: str, value: Any) -> Any:
     if isinstance(value, PLAIN_TYPES) or inspect.isclass(value):
         return value
@@ -114,12 +106,10 @@ def _describe_object(part: str, value: Any) -> Any:
 
 
 def _optimizer(value: Any) -> Spec | str:
-    optimizer_class, keywords = (
-        (value.func, value.keywords) if isinstance(value, partial) and not value.args else (value, {})
-    )
+    named = isinstance(value, partial) and not value.args
+    optimizer_class, keywords = (value.func, value.keywords) if named else (value, {})
     if not inspect.isclass(optimizer_class):
         got = f"got {type(value).__name__}: give functools.partial(torch.optim.SGD, lr=0.1)"
         raise ValueError(f"expected the class of an optimizer or functools.partial of one, {got}")
-    return Spec(
-        class_path=path_of(optimizer_class), init_args={name: plain_value(value) for name, value in keywords.items()}
-    )
+    arguments = {name: plain_value(value) for name, value in keywords.items()}
+    return Spec(class_path=path_of(optimizer_class), init_args=arguments)

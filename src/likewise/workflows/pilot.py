@@ -26,23 +26,10 @@ SHARE = 0.95  # of what is left, since later steps may be slower
 def steps_within(
     minutes: float, ready: Assembled, trainer: Mapping[str, Any], *, every: int, most: int | None, started: float
 ) -> tuple[int, float]:
-    """Return how many steps fit into a time limit with the evaluations, and how many seconds one takes.
+    """Return how many steps fit into minutes since the start, with the evaluations, and the seconds of one.
 
-    The training's random state is left as it is.
-
-    Args:
-        minutes: The limit, from the start until the results are there.
-        ready: The training, which stays as it is.
-        trainer: Options of Lightning's trainer.
-        every: Epochs between validations; 0: none.
-        most: Samples of each part that are evaluated at the end, at most; 0: there are no evaluations.
-        started: The start, by `time.monotonic`.
-
-    Raises:
-        ValueError: There are several processes, or not even one step fits.
-
-    Memory:
-        A copy of the module and its optimizer.
+    Between validations are `every` epochs, 0 if there are none; at the end `most` samples of each part are evaluated.
+    The training and its random state stay as they are; memory is a copy of the module and its optimizer.
     """
     if distributed.world_size() > 1:
         raise ValueError("expected one process for --minutes, got several: give --steps")

@@ -41,9 +41,8 @@ class GivenSetting(NamedTuple):
 class Sweep:
     """A sweep: settings x seeds. Each seed also sets the options `seeded`, and with `splits` the split's.
 
-    `digests` are those of files that the options name: once these have changed, the plan is another one.
-    A setting that is tuned has the options of every trial, and perhaps the evaluation whose validation score chooses
-    among them; for those that have none, see `validation_score`.
+    `digests` are those of files that the options name: once these have changed, the plan is another one. A setting
+    that is tuned has the options of every trial, and perhaps the evaluation that chooses; see `validation_score`.
     """
 
     common: list[str] = field(default_factory=list[str])
@@ -64,9 +63,8 @@ class Sweep:
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError(f"expected every one of --seeds once, got {self.seeds}: leave out the second")
         if self.trials and self.splits:
-            raise ValueError(
-                "expected --tune without --split_seeds, got both: one split's validation part is in another's test"
-            )
+            reason = "one split's validation part is in another's test"
+            raise ValueError(f"expected --tune without --split_seeds, got both: {reason}")
         if self.tuned_by and not self.trials:
             raise ValueError(TUNED_ALONE)
 
@@ -80,12 +78,7 @@ class Sweep:
                     yield self._plan_run(name, trials[index], self.seeds[0], root, name_of_trial)
 
     def runs(self, folder: Path, chosen: Mapping[str, Sequence[str]] | None = None) -> "Iterator[PlannedRun]":
-        """Yield the other runs, seed by seed, so that all settings advance; by default with the first trial's options.
-
-        Example:
-            >>> [run.name for run in Sweep([], {"a": [], "b": []}, [0, 1]).runs(Path("sweep"))]
-            ['a, seed 0', 'b, seed 0', 'a, seed 1', 'b, seed 1']
-        """
+        """Yield the other runs, seed by seed, so that all settings advance; by default with their first trial."""
         for seed in self.seeds:
             for name in self.settings:
                 trials = self.trials.get(name)
@@ -99,7 +92,8 @@ class Sweep:
         return [*self.tuning(folder), *self.runs(folder)]
 
     def _home(self, folder: Path, name: str) -> Path:
-        return folder / f"{list(self.settings).index(name) + 1}-{_slug(name)}"
+        slug = re.sub(r"[^\w.=-]+", "-", name).strip("-")[:60] or "setting"
+        return folder / f"{list(self.settings).index(name) + 1}-{slug}"
 
     def _plan_run(self, name: str, more: Sequence[str], seed: int, root: Path, label: str) -> "PlannedRun":
         names = ["--seed", *(["--split.seed"] if self.splits else []), *self.seeded]
@@ -121,22 +115,17 @@ class PlannedRun:
 
 
 def options_of(options: Mapping[str, Any]) -> list[str]:
-    """Write options as the words of a command line.
+    """Write options as the words of a command line."""
 
-    Example:
-        >>> options_of({"loss": "supcon", "loss.temperature": 0.1, "batches.views": None})
-        ['--loss', 'supcon', '--loss.temperature', '0.1', '--batches.views', 'null']
-    """
-    made = {name: path_of(value) if isinstance(value, type) else value for name, value in options.items()}
-    pairs = (
-        (f"--{name}", value if isinstance(value, str | Path) else json.dumps(value, default=_refuse))
-        for name, value in made.items()
-    )
-    return [str(word) for pair in pairs for word in pair]
+    def refuse(value: Any) -> Any:
+        got = type(value).__name__
+        raise ValueError(f"expected options as plain values or classes, got {got}: give its class_path")
 
-
-def _refuse(value: Any) -> Any:
-    raise ValueError(f"expected options as plain values or classes, got {type(value).__name__}: give its class_path")
+    line: list[str] = []
+    for name, value in options.items():
+        plain = path_of(value) if isinstance(value, type) else value
+        line += [f"--{name}", str(plain) if isinstance(plain, str | Path) else json.dumps(plain, default=refuse)]
+    return line
 
 
 def axes_of(grid: Mapping[str, Sequence[Any]] | None) -> list[Axis]:
@@ -161,8 +150,7 @@ def plan_sweep(
 ) -> Sweep:
     """Plan every setting with every combination of a grid; `tune` and `tune_by` are for those without their own.
 
-    Every combination of the tuned values is tried, or a reproducible sample of `trials` of them. `seeded` are options
-    that are set to the seed, too.
+    Every combination of the tuned values is tried, or a reproducible sample of `trials` of them.
     """
     every = _combine(settings or [GivenSetting("", [])], grid)
     tried: dict[str, list[list[str]]] = {}
@@ -210,12 +198,7 @@ def folder_of(sweep: Sweep, output: Path | str | None, among: str = "sweeps") ->
 
 
 def options_line(options: Sequence[str]) -> str:
-    """Write options in a line.
-
-    Example:
-        >>> options_line(["--loss.temperature", "0.1", "--optimizer.lr", "1"])
-        'loss.temperature=0.1, optimizer.lr=1'
-    """
+    """Write options in a line, as "loss.temperature=0.1, optimizer.lr=1"."""
     pairs = zip(options[::2], options[1::2], strict=True)
     return ", ".join(f"{name.removeprefix('--')}={value}" for name, value in pairs)
 
@@ -232,7 +215,7 @@ def configurations(sweep: Sweep) -> dict[str, TrainOptions]:
 
 
 def as_yaml(sweep: Sweep) -> str:
-    """Return every option of every setting as YAML, a document each, those of its first trial."""
+    """Return the options of every setting as YAML, a document each, with those of its first trial."""
     configs = configurations(sweep)
     return "\n".join(f"--- # {name}\n{configuration.written(config)}" for name, config in configs.items())
 
@@ -264,9 +247,8 @@ def read(folder: Path) -> Sweep:
     try:
         return Sweep(**json.loads((folder / PLAN).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
-        raise ValueError(
-            f"expected the folder of a sweep, got {folder}, with no readable {PLAN}: likewise sweep makes one"
-        ) from error
+        got = f"got {folder}, with no readable {PLAN}: likewise sweep makes one"
+        raise ValueError(f"expected the folder of a sweep, {got}") from error
 
 
 def remove_traces(sweep: Sweep, folder: Path) -> None:
@@ -286,7 +268,3 @@ def existing_run(root: Path) -> "Run | None":
         if (path / "run.json").is_file():
             return Run(path)
     return None
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^\w.=-]+", "-", name).strip("-")[:60] or "setting"

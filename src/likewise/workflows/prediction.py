@@ -21,20 +21,20 @@ from likewise.evaluation.run_predictors import By
 from likewise.inference import Model, load
 from likewise.inference.embedding import check_kind
 from likewise.inference.inputs import samples_at
-from likewise.inference.tables import check_apart, check_output, table_at
+from likewise.inference.tables import check_apart, check_output, label_cells, table_at
 from likewise.runs import Run
 from likewise.runs.score_format import aligned
 from likewise.workflows.metadata import device_named
-from likewise.workflows.mining import names_of
 from likewise.workflows.progress import PRINTED, Progress
 
+Source = str | Path | Sequence[str | Path]
 CHUNK = 1024  # samples at a time
 MAX_PRINTED_ROWS = 20  # rows, and confusions, that are printed
 
 
 def predict(
     run: Run | Path | str | PredictOptions,
-    input: str | Path | Sequence[str | Path] = (),  # noqa: A002 - the command's word for it
+    input: Source = (),  # noqa: A002 - the command's word for it
     output: Path | str | None = None,
     *,
     by: By | None = None,
@@ -111,12 +111,7 @@ def predict(
 
 
 def _in_chunks(
-    model: Model,
-    source: str | Path | Sequence[str | Path],
-    summary: "_Found",
-    progress: Progress,
-    *,
-    labelled: bool = False,
+    model: Model, source: Source, summary: "_Found", progress: Progress, *, labelled: bool = False
 ) -> Iterator[tuple[Samples, Tensor]]:
     samples = samples_at(source, model, labelled=labelled)
     if len(samples) == 0:
@@ -170,7 +165,7 @@ class _Found:
         self._trained_on += sum(seen)
         if samples.labels is None:
             return {}
-        truth = names_of(samples, samples.labels)
+        truth = label_cells(samples.names, samples.labels)
         if (predictions.sets is None) == (samples.label_kind == "classes"):
             self._of_sets = predictions.sets is not None
             for target, prediction, trained in zip(truth, predictions.labels, seen, strict=True):
@@ -188,11 +183,8 @@ class _Found:
             yield from [self._rightness(self._pairs[trained], suffix)] if self._pairs[trained] else []
         if pairs := self._pairs[False] + self._pairs[True]:
             wrong = [(pair, count) for pair, count in pairs.most_common() if pair[0] != pair[1]]
-            table = [
-                ["label", "predicted", "count"],
-                *([*pair, f"{count:,}"] for pair, count in wrong[:MAX_PRINTED_ROWS]),
-            ]
-            yield from aligned(table) if wrong else []
+            rows = [[*pair, f"{count:,}"] for pair, count in wrong[:MAX_PRINTED_ROWS]]
+            yield from aligned([["label", "predicted", "count"], *rows]) if wrong else []
             if len(wrong) > MAX_PRINTED_ROWS:
                 yield f"... and {len(wrong) - MAX_PRINTED_ROWS:,} more kinds of mistakes"
         if self._known:
@@ -202,20 +194,16 @@ class _Found:
             yield f"warning: {in_words(self.lost)}"
 
     def _rightness(self, pairs: Counter[tuple[str, str]], suffix: str) -> str:
-        right, total = (
-            sum(count for (target, prediction), count in pairs.items() if target == prediction),
-            pairs.total(),
-        )
+        right = sum(count for (target, prediction), count in pairs.items() if target == prediction)
+        total = pairs.total()
         low, high = (100 * end for end in wilson(right, total))
         what = "labels that a sample has or is predicted to have" if self._of_sets else "labelled samples"
         return f"right: {100 * right / total:.2f} % [{low:.1f}, {high:.1f}] of {total:,} {what}{suffix}"
 
 
 def _decisions(targets: list[str], predictions: list[str]) -> list[tuple[str, str]]:
-    return [
-        (label if label in targets else "", label if label in predictions else "")
-        for label in dict.fromkeys([*targets, *predictions])
-    ]
+    either = dict.fromkeys([*targets, *predictions])
+    return [(label if label in targets else "", label if label in predictions else "") for label in either]
 
 
 def _format_cell(value: Any) -> str:

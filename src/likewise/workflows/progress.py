@@ -85,12 +85,7 @@ class Silent:
 
 
 def shown(path: Path) -> Path:
-    """Shorten a path that is shown: relative to the current folder if it is inside, else absolute.
-
-    Example:
-        >>> str(shown(Path("runs").absolute())), shown(Path("/elsewhere")).is_absolute()
-        ('runs', True)
-    """
+    """Shorten a path that is shown: relative to the current folder if it is inside, else absolute."""
     whole, here = path.absolute(), Path.cwd()
     return whole.relative_to(here) if whole.is_relative_to(here) else whole
 

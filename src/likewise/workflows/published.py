@@ -20,11 +20,7 @@ COLOURS = 3
 
 
 def published_model(source: Path | str, queries: Sequence[str], device: torch.device, progress: Progress) -> Model:
-    """Return the model for photos or texts: by what the source holds, or for a file of features by the queries.
-
-    Raises:
-        ValueError: There are no weights, or the source holds neither.
-    """
+    """Return the model for photos or texts: by what the source holds, or for a file of features by the queries."""
     if is_arrays(expanded(source)):
         photos = any(Path(query).suffix.lower() in image_suffixes() for query in queries)
         chosen = published_options("image-folder" if photos else "texts")

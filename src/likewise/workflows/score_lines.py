@@ -6,19 +6,13 @@ from likewise.evaluation import Features, Result, Score, paired_difference
 from likewise.evaluation.predictions import MACRO, MEAN_PRECISION
 from likewise.report.formatting import difference_words
 from likewise.runs.score_format import aligned, format_score, one_line, remarks
-from likewise.runs.scores import ALL, ENCODER, Outcomes
+from likewise.runs.scores import ENCODER, Outcomes
 
 MAX_LISTED_CLASSES = 20  # with more classes, only the report shows them all
 
 
 def headline(result: Result, baselines: Mapping[str, Result], unseen: Features | None) -> Iterator[str]:
-    """Yield a line for each score that is shown.
-
-    Args:
-        result: The result of the encoder.
-        baselines: The results of other features, by name.
-        unseen: Test features of classes that are not trained on.
-    """
+    """Yield a line for each score that is shown, beside those of other features; `unseen` are of untrained classes."""
     for score in result.headline:
         if score.metric.shown:
             comparisons = [_format_comparison(score, result, name, other, unseen) for name, other in baselines.items()]
@@ -45,12 +39,10 @@ def _outcomes(result: Result, metric: str) -> Outcomes | None:
 
 def class_table(scores: Collection[Score], test: Features, evaluations: Collection[str]) -> list[str]:
     """Write a table of classes with many, medium and few training samples, and of each class where few exist."""
-    final = [score for score in scores if score.epoch is None and score.part == "test" and score.group != ALL]
+    groups = {"frequency"} if len(test.names) > MAX_LISTED_CLASSES else {"frequency", "class"}
+    final = [score for score in scores if score.epoch is None and score.part == "test" and score.group.kind in groups]
     final = [score for score in final if score.evaluation in evaluations]
-    final = [score for score in final if score.group.kind in {"frequency", "class"}]
     final = [score for score in final if score.metric != MACRO]  # of labels by frequency, mAP says enough
-    if len(test.names) > MAX_LISTED_CLASSES:
-        final = [score for score in final if score.group.kind != "class"]
     columns = list(dict.fromkeys((score.evaluation, score.features) for score in final))
     rows = list(dict.fromkeys(str(score.group) for score in final))
     if not rows:

@@ -80,8 +80,11 @@ def check_applicable(parts: Parts, options: EvaluationOptions, *, predicts: bool
     if predicts:
         none = [torch.zeros(1, len(part.names)).expand(len(part), -1) for part in blank]
         blank = FeatureParts(*(replace(part, predictions=scores) for part, scores in zip(blank, none, strict=True)))
-    blank = options.capped(with_origin(blank, parts, _no_encoder))
-    applicable(blank, options.evaluations)
+
+    def refuse() -> Any:
+        raise ValueError("expected an evaluation that encodes nothing before training, got one that does")
+
+    applicable(options.capped(with_origin(blank, parts, refuse)), options.evaluations)
 
 
 def _blank(samples: Samples, part: str) -> Features:
@@ -90,17 +93,12 @@ def _blank(samples: Samples, part: str) -> Features:
     return Features.of(samples, torch.zeros(1, 1).expand(len(samples), -1), part, counterparts=counterparts)
 
 
-def unpredicted(features: Features) -> Features:
-    """Return features as they are."""
-    return features
-
-
 def encode_parts(
     run: Run,
     encoder: Encoder,
     parts: Parts,
     progress: Progress,
-    predicted: Callable[[Features], Features] = unpredicted,
+    predicted: Callable[[Features], Features] | None = None,
     *,
     second: Encoder | None = None,
     trained: bool = True,
@@ -111,13 +109,11 @@ def encode_parts(
 ) -> FeatureParts:
     """Encode the samples, add what the run's own classifier predicts, and save the features; or load those saved.
 
-    At most `most` samples of each part are encoded, chosen beforehand, and the run notes how many.
-
-    Features by an encoder that is not `trained` are computed once in this process, as in a sweep. If `shared`, all
-    other processes encode a share; see `sharing`.
+    At most `most` samples of each part are encoded. Features by an encoder that is not `trained` are computed once in
+    this process, as in a sweep. If `shared`, all other processes encode a share; see `sharing`.
     """
     if run.embeddings.is_file() and not anew:
-        return with_origin(load_features(run.embeddings), parts, lambda: encoder, lambda: second)
+        return with_origin(load_features(run.embeddings), parts, lambda: (encoder, second))
 
     some = dict(zip(PARTS, capped([parts.train, parts.validation, parts.test], most), strict=True))
     kept = not (trained or shared) and second is None
@@ -130,14 +126,14 @@ def encode_parts(
             without = _lost(samples)
         else:
             part_features, without = _encode_cached(digest, samples, encoder, part, progress, workers=workers)
-        encoded_parts.append(some[part].of(predicted(part_features)))
+        encoded_parts.append(some[part].of(predicted(part_features) if predicted else part_features))
         lost |= without
     features = FeatureParts(*encoded_parts)
     with run.writing(run.embeddings.name) as path:
         save_features(path, features)
     run.describe(run.metadata | {ENCODED_SAMPLES: most})
-    _note_lost(run, lost)
-    return with_origin(features, parts, lambda: encoder, lambda: second)
+    note_lost(run, lost)
+    return with_origin(features, parts, lambda: (encoder, second))
 
 
 def encode_as_begun(
@@ -157,7 +153,7 @@ def encode_as_begun(
         encoded_parts = [few.of(features_of(few.samples, encoder, part, **how)) for part, few in some]
         with run.writing(run.begun_embeddings.name) as path:
             save_features(path, FeatureParts(*encoded_parts))
-    return with_origin(features_as_begun(run), parts, lambda: encoder, lambda: second)
+    return with_origin(features_as_begun(run), parts, lambda: (encoder, second))
 
 
 def features_as_begun(run: Run) -> FeatureParts:
@@ -205,18 +201,17 @@ def _lost(samples: Samples) -> dict[int, str]:
     return files_of([*unreadable(samples.inputs, every), *(file._replace(item=-1 - file.item) for file in beside)])
 
 
-def _note_lost(run: Run, files: Mapping[int, str]) -> None:
+def note_lost(run: Run, files: Mapping[int, str]) -> None:
+    """Note in the run the files that could not be read, beside those that it knows."""
     if files:
         facts = run.metadata
         run.describe(facts | {"undecodable": facts.get("undecodable", {}) | {str(item): files[item] for item in files}})
 
 
-def say_lost(run: Run, progress: Progress, more: Mapping[int, str] | None = None) -> Run:
-    """Report the files that could not be read, note those that are new in the run, and return the run."""
-    _note_lost(run, more or {})
+def say_lost(run: Run, progress: Progress) -> None:
+    """Report the files that could not be read."""
     if files := run.metadata.get("undecodable"):
         progress.log(f"warning: {in_words(files)}{'; run.json names all' if len(files) > MAX_LISTED else ''}")
-    return run
 
 
 def write_report(run: Run, samples: Parts | None, options: EvaluationOptions, progress: Progress) -> None:
@@ -229,18 +224,16 @@ def write_report(run: Run, samples: Parts | None, options: EvaluationOptions, pr
 
 
 def with_origin(
-    features: FeatureParts,
-    parts: Parts,
-    encoder: Callable[[], Encoder],
-    second: Callable[[], Encoder | None] = lambda: None,
+    features: FeatureParts, parts: Parts, encoders: Callable[[], tuple[Encoder, Encoder | None]]
 ) -> FeatureParts:
-    """Attach to features the samples they come from, and the functions that encode more."""
+    """Attach to features the samples they come from, and what encodes more, by the encoders of one side or two."""
 
     def encode(inputs: Tensor | LazyInputs) -> Tensor:
-        return encoder().encode(inputs)
+        return encoders()[0].encode(inputs)
 
     def encode_second(inputs: Tensor | LazyInputs) -> Tensor:
-        return (second() or encoder()).encode(inputs)
+        first, second = encoders()
+        return (second or first).encode(inputs)
 
     def attach_origin(part: Features, samples: Samples) -> Features:
         beside = part.counterparts
@@ -297,9 +290,13 @@ def evaluate_features(
         baselines = dict[str, Result]()
         for other in beside:
             if evaluation in other.evaluations:
-                baseline = _once(evaluation, other.given, other.placed, progress, refit=refit)
-                baselines[other.given.test.kind] = _with_protocol(baseline, other.fewer)
-                run.add(baselines[other.given.test.kind])
+                measured = _once(evaluation, other.given, other.placed, progress, refit=refit)
+                scores = (replace(score, protocol={**score.protocol, **other.fewer}) for score in measured.scores)
+                baseline = replace(
+                    measured, scores=tuple(scores)
+                )  # of fewer samples, none is paired with the encoder's
+                baselines[other.given.test.kind] = baseline
+                run.add(baseline)
         for line in headline(result, baselines, features.test if unseen else None):
             progress.result(line)
     table = class_table(run.scores, features.test, {evaluation.name for evaluation in evaluations})
@@ -319,10 +316,11 @@ class _Beside(NamedTuple):
     def of(
         cls, baseline: FeatureParts, features: FeatureParts, evaluations: Sequence[Evaluation], device: torch.device
     ) -> "_Beside":
-        apply = [
-            evaluation for evaluation in evaluations if not evaluation.why_not_applicable(evaluation.select(baseline))
-        ]
-        return cls(baseline, features_on(device, baseline), apply, _counts_if_fewer(features, baseline))
+        apply = [each for each in evaluations if not each.why_not_applicable(each.select(baseline))]
+        fewer: dict[str, int] = {}
+        if any(len(few) != len(whole) for few, whole in zip(baseline, features, strict=True)):
+            fewer = {"training samples": len(baseline.train), "test samples": len(baseline.test)}
+        return cls(baseline, features_on(device, baseline), apply, fewer)
 
 
 def _once(
@@ -344,19 +342,3 @@ def _once(
             _found_before.pop(next(iter(_found_before)))
         _found_before[key] = evaluation(*feature_parts, refit=refit, progress=progress.bar)
     return _found_before[key]
-
-
-def _no_encoder() -> Encoder:
-    raise ValueError("expected an evaluation that encodes nothing before training, got one that does")
-
-
-def _counts_if_fewer(features: FeatureParts, baseline: FeatureParts) -> dict[str, int]:
-    if all(len(few) == len(whole) for few, whole in zip(baseline, features, strict=True)):
-        return {}
-    return {"training samples": len(baseline.train), "test samples": len(baseline.test)}
-
-
-def _with_protocol(result: Result, counts: Mapping[str, int]) -> Result:
-    """Note with scores that they are of fewer samples, so that none is paired with the encoder's."""
-    scores = (replace(score, protocol={**score.protocol, **counts}) for score in result.scores)
-    return replace(result, scores=tuple(scores))

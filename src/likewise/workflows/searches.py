@@ -15,6 +15,7 @@ from likewise.data import Samples, Texts, parts_of_run
 from likewise.data.ids import Ids
 from likewise.data.image_files import ImageFiles
 from likewise.evaluation.array_files import is_arrays
+from likewise.evaluation.features import Bar
 from likewise.files.detection import ARRAYS, exists, expanded, is_file_name, near
 from likewise.files.formats import TABLES
 from likewise.files.suggestions import suggest
@@ -25,7 +26,8 @@ from likewise.inference.stored import stored_at
 from likewise.inference.tables import check_apart, check_output, table_at
 from likewise.models import reads_texts
 from likewise.report.neighbours import Shown, write_neighbours
-from likewise.runs import Run, Side, synced
+from likewise.runs import Run, Side
+from likewise.runs.run import written_whole
 from likewise.runs.score_format import aligned, one_line
 from likewise.workflows.metadata import device_named
 from likewise.workflows.mining import Limits, check_mined, mine
@@ -38,6 +40,7 @@ MAX_IDS = 10_000  # ids searched for one to suggest
 OUTPUT_SUFFIXES = (".csv", ".jsonl", ".parquet")
 SET_SUFFIXES = {*ARRAYS, *TABLES, ".txt"}
 BATCH = 2**16  # rows written at a time
+UNCAPTIONED = {"id", "query", "group", "rank", "text"}  # columns that a page shows elsewhere than below a picture
 
 
 class Hit(NamedTuple):
@@ -140,7 +143,7 @@ def search(
     else:
         self_rows = None if queries is None else _own_rows(queries, gallery, query, included=gallery_includes_queries)
         head = ("query", "rank", "id", "similarity")
-        rows = _nearest(queries, gallery, k, at_least, progress, self_rows=self_rows)
+        rows = _nearest(queries, gallery, k, at_least, progress.bar, self_rows=self_rows)
     gallery = _with_texts(gallery, among or within, model.across if within is None else model, progress)
     head, rows = _add_labels_and_texts(head, rows, gallery)
     first = list(islice(rows, MAX_PAGE_ROWS))
@@ -212,9 +215,7 @@ def _query_features(queries: Sequence[str], gallery: Stored, model: Model, progr
         return stored_at(queries[0], model, progress.bar)
     folder = next((word for word, path in zip(queries, paths, strict=True) if exists(path) and path.is_dir()), None)
     if folder is not None:
-        raise ValueError(
-            f"expected files, ids or texts, or one folder, got {folder} among {len(queries)}: give it alone"
-        )
+        raise ValueError(f"expected files, ids or texts, or a folder alone, got {folder} among {len(queries)}")
     places = {name: row for row, name in enumerate(named.ids)}
     texts = reads_texts(model.encoder)
 
@@ -246,21 +247,13 @@ def _own_rows(query_features: Stored, gallery: Stored, queries: Sequence[str], *
 
 
 def _nearest(
-    query_features: Stored | None,
-    gallery: Stored,
-    k: int,
-    at_least: float | None,
-    progress: Progress,
-    *,
-    self_rows: Tensor | None,
+    queries: Stored | None, gallery: Stored, k: int, at_least: float | None, bar: Bar, *, self_rows: Tensor | None
 ) -> Iterator[Hit]:
-    queries = gallery if query_features is None else query_features
-    pieces = searches.neighbours(
-        queries, None if query_features is None else gallery, k, at_least, progress.bar, own_index=self_rows
-    )
+    asked, among = (gallery, None) if queries is None else (queries, gallery)
+    pieces = searches.neighbours(asked, among, k, at_least, bar, own_index=self_rows)
     for start, similarities, places in pieces:
         for row, (alike, nearby) in enumerate(zip(similarities.tolist(), places.tolist(), strict=True), start):
-            called = queries.ids[row]
+            called = asked.ids[row]
             for rank, (similarity, index) in enumerate(zip(alike, nearby, strict=True), 1):
                 if index >= 0:
                     yield Hit((called, rank, gallery.ids[index], similarity), called, index, row)
@@ -289,10 +282,11 @@ def _add_labels_and_texts(
         beside["label"] = gallery.label
     if gallery.texts is not None:
         beside["text"] = lambda row: str(gallery.texts[row])
-    extended = (
-        hit._replace(cells=(*hit.cells, *(describe(hit.other) for describe in beside.values()))) for hit in rows
-    )
-    return (*head, *beside), extended
+
+    def extended(hit: Hit) -> Hit:
+        return hit._replace(cells=(*hit.cells, *(describe(hit.other) for describe in beside.values())))
+
+    return (*head, *beside), map(extended, rows)
 
 
 def _write(path: Path, head: Sequence[str], rows: Iterator[Hit]) -> int:
@@ -321,22 +315,14 @@ def _write_page(
     for hit in hits:
         if hit.query is not None and (not shown or shown[-1].below != hit.below):
             show(hit.below, "queries", hit.query, "query")
-        fields = [
-            f"{name} {_format_cell(cell)}"
-            for name, cell in zip(head, hit.cells, strict=True)
-            if name not in {"id", "query", "group", "rank", "text"}
-        ]
+        cells = zip(head, hit.cells, strict=True)
+        fields = [f"{name} {_format_cell(cell)}" for name, cell in cells if name not in UNCAPTIONED]
         show(hit.below, "others", hit.other, ", ".join(fields))
     run = sides["others"][1].run
     name = run.name if run else "an encoder"
     introduction = f"Similarities are cosines of the features of {name}; 1 is the same direction."
-    beside = path.with_name(f"{path.name}.new")
-    try:
+    with written_whole(path) as beside:
         write_neighbours(beside, f"Search with {name}", introduction, shown, pictures)
-        synced(beside)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def _pictures(stored: Stored, model: Model) -> Callable[[Tensor], Tensor | None]:
@@ -352,9 +338,8 @@ def _pictures(stored: Stored, model: Model) -> Callable[[Tensor], Tensor | None]
             names = [str(stored.ids[row]) for row in rows.tolist()]
             files = [next((file for root in roots if (file := Path(root) / name).is_file()), None) for name in names]
             there = [file for file in files if file is not None]
-            pixels = (
-                ImageFiles(there, model.preprocessing)[torch.arange(len(rows))] if len(there) == len(rows) else None
-            )
+            whole = len(there) == len(rows)
+            pixels = ImageFiles(there, model.preprocessing)[torch.arange(len(rows))] if whole else None
         else:
             pixels = None
         return None if pixels is None else pixels if pixels.is_floating_point() else pixels.float() / 255
@@ -376,9 +361,8 @@ def _with_texts(stored: Stored, source: Any, model: Model, progress: Progress) -
     texts = dict[str, str]()
     for part in (parts.train, parts.validation, parts.test):
         samples = part if model.side == "first" or part.counterparts is None else part.counterparts
-        texts |= (
-            dict(zip(samples.ids, samples.inputs.strings, strict=True)) if isinstance(samples.inputs, Texts) else {}
-        )
+        if isinstance(samples.inputs, Texts):
+            texts |= zip(samples.ids, samples.inputs.strings, strict=True)
     return replace(stored, texts=[texts.get(name, "") for name in stored.ids])
 
 

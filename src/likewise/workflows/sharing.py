@@ -14,13 +14,7 @@ ALL_SAMPLES, NOTHING = 0, -1  # what the first process may announce instead of a
 
 
 def announce_encoding(module: Pretraining, most: int | None, *, there: bool) -> bool:
-    """Tell the other processes what to encode together with this one, the first; return whether they do.
-
-    Args:
-        module: The trained module, whose weights the others receive.
-        most: The most samples of each part. None: all.
-        there: Whether the features exist already.
-    """
+    """Tell the other processes what to encode with this one, the first, unless features are `there`; do they?"""
     if distributed.world_size() == 1:
         return False
     distributed.exchange((NOTHING if there else most or ALL_SAMPLES,), CPU)

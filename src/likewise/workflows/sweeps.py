@@ -46,10 +46,8 @@ class _Trial:
         parts = [score for score in run.scores if score.part == "validation" and score.epoch is None]
         known = ", ".join(dict.fromkeys(score.evaluation for score in parts))
         wanted = f" of {tuned_by}" if tuned_by else ""
-        raise ValueError(
-            f"expected a validation score{wanted} to tune by, got {f'those of {known}' if known else 'none'}: "
-            "evaluate what --tune_by names, and train on data with labels and a validation part"
-        )
+        expected = f"expected a validation score{wanted} to tune by, got {f'those of {known}' if known else 'none'}"
+        raise ValueError(f"{expected}: evaluate what --tune_by names, on labels and a validation part")
 
 
 def sweep(
@@ -123,8 +121,10 @@ def run_sweep(
 ) -> Comparison | None:
     """Train what isn't trained yet, run after run, and compare; see `sweep`. `again` says how to resume."""
     if not (folder / plan.PLAN).is_file():
-        with use_progress(progress.bar):
-            _check_settings(sweep_plan)
+        with use_progress(progress.bar):  # settings and data must fit together: each first trial is assembled
+            for name, config in plan.configurations(sweep_plan).items():
+                with plan.in_setting(name, sweep_plan):
+                    training.check(config)
         folder = plan.write(sweep_plan, folder)
     tuned = f", {sum(map(len, sweep_plan.trials.values()))} trials to tune them" if sweep_plan.trials else ""
     settings, seeds = format_count(len(sweep_plan.settings), "setting"), format_count(len(sweep_plan.seeds), "seed")
@@ -132,9 +132,7 @@ def run_sweep(
     counts = {name: len(sweep_plan.trials.get(name, [[]])) for name in sweep_plan.settings}
     if len(set(counts.values())) > 1:
         each = ", ".join(f"{name} {count}" for name, count in counts.items())
-        progress.log(
-            f"settings have unequal numbers of trials ({each}): differences between them are also those of tuning"
-        )
+        progress.log(f"settings have unequal numbers of trials ({each}): differences are also those of tuning")
     try:
         comparison = _train_all(sweep_plan, folder, progress, compare_runs, least)
     except BaseException as error:
@@ -146,13 +144,6 @@ def run_sweep(
     if comparison is None:
         progress.result(f"\nsweep: {folder}; fewer than two runs have scores to compare")
     return comparison
-
-
-def _check_settings(sweep_plan: plan.Sweep) -> None:
-    """Raise unless settings and data fit together: the first trial is assembled, of the others options are read."""
-    for name, config in plan.configurations(sweep_plan).items():
-        with plan.in_setting(name, sweep_plan):
-            training.check(config)
 
 
 def _train_all(
@@ -219,13 +210,13 @@ class _Work:
         try:
             arguments = planned_run.words if before is None else ["--resume", str(before.folder)]
             made = training.train(read(arguments), progress=self.progress)
-            self._seconds.append(time.monotonic() - start)
         except Exception as error:
             if self.number == 1 and plan.existing_run(planned_run.root) is None:
                 raise ValueError(f"{planned_run.name}, the first run: {error or type(error).__name__}") from error
             self.failed.append(f"{planned_run.name}: {error or type(error).__name__}")
             self.progress.log(f"failed: {self.failed[-1]}")
             return None
+        self._seconds.append(time.monotonic() - start)
         return made
 
     def _left(self) -> str:
@@ -260,15 +251,13 @@ def _best(trials: Iterable[_Trial]) -> dict[str, _Trial]:
 
 
 def _write_table(path: Path, trials: Sequence[_Trial]) -> None:
-    chosen = _best(trials).values()
+    chosen = _best(trials)
     with path.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["setting", "options", "evaluation", "metric", "validation", "low", "high", "chosen", "run"])
         for trial in trials:
-            score = trial.score
+            score, options = trial.score, plan.options_line(trial.options)
             numbers = (f"{value:.6g}" for value in (score.value, score.low, score.high))
-            mark = "chosen" if any(trial is kept for kept in chosen) else ""
+            mark = "chosen" if trial is chosen[trial.setting] else ""
             where = trial.run.folder.relative_to(path.parent)
-            writer.writerow(
-                [trial.setting, plan.options_line(trial.options), score.evaluation, score.metric, *numbers, mark, where]
-            )
+            writer.writerow([trial.setting, options, score.evaluation, score.metric, *numbers, mark, where])

@@ -19,8 +19,7 @@ WEIGHTS = (".safetensors", ".pth", ".pt", ".bin", ".ckpt")
 class TransferNetworks:
     """The options for the trained encoder, and for the same network with random weights, if it can be trained.
 
-    `taken` are the names of the user's options that are among them, `file` has the weights, if one is named, and `run`
-    is the run that they are from, if any.
+    `taken` are the names of the user's options among them; `file` and `run` are where the weights are, if anywhere.
     """
 
     trained: list[str]
@@ -39,7 +38,7 @@ class TransferNetworks:
 
     @classmethod
     def of(cls, source: str, options: Sequence[Option], weights: str | None = None) -> "TransferNetworks":
-        """Return the options for a run, a name, or a file; `weights` are those that the user's options name, if any."""
+        """Return the options for a run, a name, or a file, beside the user's own options and the weights they name."""
         path = Path(source).expanduser()
         encoder = [option for option in options if option.name.partition(".")[0] == "encoder"]
         taken = frozenset([*(option.name for option in encoder), "weights"])
@@ -47,9 +46,8 @@ class TransferNetworks:
         if path.suffix.lower() == ".onnx":
             if encoder or weights:
                 raise ValueError(f"expected no --encoder and no --weights beside {source}, got some: leave them out")
-            return cls(
-                ["--encoder", "likewise.inference.onnx.OnnxEncoder", "--encoder.file", str(path)], None, file=path
-            )
+            arguments = ["--encoder", "likewise.inference.onnx.OnnxEncoder", "--encoder.file", str(path)]
+            return cls(arguments, None, file=path)
         if path.suffix.lower() in WEIGHTS and not path.is_dir():
             if not encoder:
                 raise ValueError(f"expected the network that {source} is of, got none: --encoder ResNet, for one")
@@ -62,14 +60,10 @@ class TransferNetworks:
             if weights:
                 raise ValueError("expected no --weights beside a run, which has its own, got some: leave them out")
             opened = Run.open(path)
-            if not opened.weights_of("first").is_file():
-                raise ValueError(
-                    f"expected a run that has been trained, got {path}: finish it with likewise train --resume {path}"
-                )
+            if not opened.weights.is_file():
+                raise ValueError(f"expected a trained run, got {path}: finish it with likewise train --resume {path}")
             arguments = ["--encoder", "likewise.models.FromRun", "--encoder.run", str(path)]
-            return cls(
-                arguments, [*arguments, "--encoder.trained", "false"], file=opened.weights_of("first"), run=opened
-            )
+            return cls(arguments, [*arguments, "--encoder.trained", "false"], file=opened.weights, run=opened)
         arguments = ["--encoder", "likewise.models.Timm", "--encoder.name", source, "--encoder.pretrained"]
         begun = [*arguments, "false", "--weights", str(weights)] if weights else [*arguments, "true"]
         return cls(begun, [*arguments, "false", *none], taken, expanded(weights) if weights else None)

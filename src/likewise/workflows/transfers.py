@@ -12,33 +12,16 @@ from likewise import report
 from likewise.configuration.draft import Option
 from likewise.configuration.options import TrainOptions
 from likewise.configuration.words import as_words, canonical_options, named_in, read
-from likewise.data import (
-    FewLabels,
-    LabelNoise,
-    Parts,
-    Samples,
-    Subset,
-    fingerprint,
-    parts_of,
-    parts_of_run,
-    same_source,
-)
+from likewise.data import FewLabels, LabelNoise, Parts, Samples, Subset
+from likewise.data.reload import fingerprint, parts_of, parts_of_run, same_source
 from likewise.evaluation import FewShot
 from likewise.files.waiting import use_progress
 from likewise.instantiate import as_list, class_of
 from likewise.losses import Loss
+from likewise.report import transfer as tables
 from likewise.report.sections import CurvesSection, FactsSection
 from likewise.report.sections.transfer import TransferSection
-from likewise.report.transfer import (
-    FROZEN,
-    SCRATCH,
-    TUNED,
-    Column,
-    by_labels,
-    scores_as_csv,
-    transfer_scores,
-    verdict_on,
-)
+from likewise.report.transfer import FROZEN, SCRATCH, TUNED, Column
 from likewise.runs import Run
 from likewise.runs.score_format import aligned
 from likewise.training.assembly import shared
@@ -113,10 +96,8 @@ def transfer(
         KeyboardInterrupt: The user ended it.
     """
     seed_list = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
-    source = run.folder if isinstance(run, Run) else run
-    request = TransferRequest(
-        str(source), None if labels is None else tuple(labels), tuple(per_class or ()), tuple(seed_list)
-    )
+    source, shares = run.folder if isinstance(run, Run) else run, None if labels is None else tuple(labels)
+    request = TransferRequest(str(source), shares, tuple(per_class or ()), tuple(seed_list))
     return run_transfer(request, plan.options_of(options), output, progress)
 
 
@@ -152,17 +133,14 @@ def run_transfer(
     """Train and evaluate what is left, and write the table and its page; see `transfer`."""
     with use_progress(progress.bar):
         made, columns = plan_transfer(request, arguments, progress)
-    folder = plan.folder_of(made, output or _existing_folder(made), HOME)
+    if not output:  # the same transfer, of the same data and weights, goes on
+        begun = sorted(path.parent for path in Path(HOME).glob(f"*/{plan.PLAN}"))
+        output = next((folder for folder in reversed(begun) if plan.read(folder) == made), None)
+    folder = plan.folder_of(made, output, HOME)
     try:
         return run_sweep(made, folder, progress, compare_runs=partial(_write_comparison, columns), again=AGAIN, least=1)
     finally:
         scoring.forget()
-
-
-def _existing_folder(made: plan.Sweep) -> Path | None:
-    """Return the folder of the same transfer, of the same data and weights, if one was begun."""
-    places = sorted(path.parent for path in Path(HOME).glob(f"*/{plan.PLAN}"))
-    return next((folder for folder in reversed(places) if plan.read(folder) == made), None)
 
 
 def plan_transfer(
@@ -198,21 +176,18 @@ def plan_transfer(
     for index, (amount, kept) in enumerate(amounts):
         labels, size = _amount_words(amount), config.batches["init_args"].get("batch_size", 64)
         subset = [f"--subset{'+' if config.subset else ''}", "FewLabels", *_format_options(amount, "subset.")]
-        length = [] if named & LENGTHS else _format_options({"trainer.max_epochs": _epochs(kept, size)})
+        epochs = max(MIN_EPOCHS, math.ceil(MIN_STEPS / max(1, kept // size)))  # even few labels have enough steps
+        length = [] if named & LENGTHS else _format_options({"trainer.max_epochs": epochs})
         last = index == len(amounts) - 1
         few_shot = _few_shot(parts, progress) if last else []
-        tuned, scratch, frozen = (
-            _format_options({**OF_TUNING, **overrides}) for overrides in (tuning, {}, {"freeze": ALL})
-        )
-        kinds = {
-            SCRATCH: None if networks.fresh is None else [*networks.fresh, *scratch, *length, *OWN_SCORE],
-            TUNED: None if networks.fresh is None else [*networks.trained, *tuned, *length, *OWN_SCORE],
-            FROZEN: [*networks.trained, *frozen, *ONE_STEP, *FROZEN_SCORES, *few_shot],
-        }
-        for method in (FROZEN, TUNED, SCRATCH):
-            if (method_options := kinds[method]) is not None:
-                columns[f"{method}, {labels}"] = Column(method, labels)
-                settings.append(plan.GivenSetting(f"{method}, {labels}", [*method_options, *subset]))
+        frozen, scratch = (_format_options(OF_TUNING | freeze) for freeze in ({"freeze": ALL}, {}))
+        methods = {FROZEN: [*networks.trained, *frozen, *ONE_STEP, *FROZEN_SCORES, *few_shot]}
+        if networks.fresh is not None:
+            methods[TUNED] = [*networks.trained, *_format_options(tuning), *length, *OWN_SCORE]
+            methods[SCRATCH] = [*networks.fresh, *scratch, *length, *OWN_SCORE]
+        for method, method_options in methods.items():
+            columns[f"{method}, {labels}"] = Column(method, labels)
+            settings.append(plan.GivenSetting(f"{method}, {labels}", [*method_options, *subset]))
     sweep = plan.plan_sweep(settings, common, list(request.seeds), seeded=["--subset.seed"])
     digests = {"data": fingerprint(parts), "weights": networks.digest}
     return replace(sweep, digests=digests), columns
@@ -221,13 +196,9 @@ def plan_transfer(
 def _check_options(config: TrainOptions) -> None:
     kinds = [class_of(spec["class_path"], Subset) for spec in as_list(config.subset)]
     if FewLabels in kinds:
-        raise ValueError(
-            "expected no FewLabels among --subset, which a transfer sets itself: give --labels or --per_class"
-        )
+        raise ValueError("expected no FewLabels among --subset: give --labels or --per_class")
     if LabelNoise in kinds:
-        raise ValueError(
-            "expected no LabelNoise among --subset, as frozen encoders are evaluated by right labels: leave it out"
-        )
+        raise ValueError("expected no LabelNoise among --subset, as a transfer learns from right labels: leave it out")
     loss = class_of(config.loss["class_path"], Loss)
     if not {"prototypes", "class_logits"} & LossSignature.by(loss).names:
         message = f"expected a loss with a classifier, to be evaluated by, got {loss.__name__}"
@@ -245,11 +216,9 @@ def _load_parts(config: TrainOptions) -> Parts:
 def _labels_seen(run: Run, config: TrainOptions, whole: Samples) -> int:
     """Count the samples to learn from with whose labels the run's encoder was already trained, on the same data."""
     parts = run.metadata.get("parts", {})
-    if (
-        not parts
-        or not same_source(parts["data"], config.data)
-        or not class_of(parts["loss"]["class_path"], Loss).label_kinds
-    ):
+    if not parts or not same_source(parts["data"], config.data):
+        return 0
+    if not class_of(parts["loss"]["class_path"], Loss).label_kinds:
         return 0
     before, refit = parts_of_run(run)
     return shared(whole, before.refitted().train if refit else before.train)
@@ -257,11 +226,9 @@ def _labels_seen(run: Run, config: TrainOptions, whole: Samples) -> int:
 
 def _check_labels(samples: Samples) -> None:
     if samples.label_kind != "classes":
-        has = samples.label_kind or "no labels"
-        remedy = (
-            "label sets are trained on by likewise train" if samples.labels is not None else "name them, --data.label"
-        )
-        raise ValueError(f"expected data with a class for each sample, got {has}: {remedy}")
+        sets = "label sets: likewise train takes these"
+        got = "no labels: name them, --data.label" if samples.labels is None else sets
+        raise ValueError(f"expected data with a class for each sample, got {got}")
     if samples.within is not None:
         message = "expected data with one class for each sample, got fine labels too"
         raise ValueError(f"{message}: leave them out, or have them alone as labels, --data.label")
@@ -291,23 +258,7 @@ def _possible_amounts(
 
 
 def _amount_words(amount: Mapping[str, Any]) -> str:
-    """Write an amount of labels.
-
-    Example:
-        >>> _amount_words({"fraction": 0.01}), _amount_words({"per_class": 5})
-        ('1 % of labels', '5 a class')
-    """
     return f"{amount['per_class']} a class" if "per_class" in amount else f"{100 * amount['fraction']:g} % of labels"
-
-
-def _epochs(labelled: int, batch_size: int) -> int:
-    """Return the number of epochs that gives even few labels enough steps.
-
-    Example:
-        >>> _epochs(10, 64), _epochs(100, 64), _epochs(50_000, 64)
-        (300, 300, 30)
-    """
-    return max(MIN_EPOCHS, math.ceil(MIN_STEPS / max(1, labelled // batch_size)))
 
 
 def _few_shot(parts: Parts, progress: Progress) -> list[str]:
@@ -334,13 +285,12 @@ def _write_comparison(
     """Report the table of a transfer, and write it as CSV next to a page that shows it as curves."""
     page = folder / "transfer.html"
     views = report.in_settings(runs, names, progress=progress.bar)
-    scores = transfer_scores(report.settings_of(views), columns)
-    comparison = Comparison(page, [score.row for score in scores], verdict_on(scores))
-    comparison.table.write_text(scores_as_csv(scores), "utf-8", "backslashreplace")
-    report.write_page(
-        page, views, title="Transfer", sections=[TransferSection(scores), CurvesSection(), FactsSection()]
-    )
-    table = by_labels(scores)
+    scores = tables.transfer_scores(report.settings_of(views), columns)
+    comparison = Comparison(page, [score.row for score in scores], tables.verdict_on(scores))
+    comparison.table.write_text(tables.scores_as_csv(scores), "utf-8", "backslashreplace")
+    sections = [TransferSection(scores), CurvesSection(), FactsSection()]
+    report.write_page(page, views, title="Transfer", sections=sections)
+    table = tables.by_labels(scores)
     over = "seeds" if any(score.row.runs > 1 for score in scores) else "the test part"
     progress.result(f"Accuracy on the test part, with 95 % intervals over {over}\n")
     progress.result("\n".join(aligned(table)))

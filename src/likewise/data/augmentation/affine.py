@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from math import inf
 from typing import Literal, final
 
 import torch
@@ -25,7 +24,6 @@ class RandomAffine(ImageAugmentation):
         shear: Largest shear in either direction, in degrees.
         noise: Standard deviation of Gaussian noise, relative to that of the image's pixels.
         padding: What lies outside the image: "zeros", its "border", or its "reflection".
-        seed: Seed of views outside of training; see `Augmentation`.
 
     Example:
         >>> RandomAffine()(torch.zeros(4, 1, 8, 8)).shape
@@ -42,8 +40,9 @@ class RandomAffine(ImageAugmentation):
 
     def __post_init__(self) -> None:
         super().__init__(self.seed)
-        for name, most in (("degrees", inf), ("translate", inf), ("scale", 0.99), ("shear", 89), ("noise", inf)):
-            check_size(name, getattr(self, name), most)
+        most = {"scale": 0.99, "shear": 89}
+        for name in ("degrees", "translate", "noise", *most):
+            check_size(name, getattr(self, name), most.get(name, math.inf))
         if self.padding not in ("zeros", "border", "reflection"):
             raise ValueError(f'expected padding "zeros", "border" or "reflection", got {self.padding!r}')
 
@@ -79,7 +78,6 @@ class RandomShift(ImageAugmentation):
     Args:
         padding: Pixels on each side, so that an image moves by up to as many.
         flip: Probability of a horizontal flip.
-        seed: Seed of views outside of training; see `Augmentation`.
 
     Memory:
         The padded images.

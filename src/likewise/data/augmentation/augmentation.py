@@ -20,7 +20,7 @@ class Draw:
     Numbers are sampled for all rows of the global batch, and each process takes those of its rows.
 
     Args:
-        seed: Seed of the numbers; every step has another.
+        seed: Seed of the numbers.
         rows: Number of rows in the global batch.
         local: The rows held here. None: all.
         device: The device of the numbers. None: the CPU.
@@ -134,12 +134,8 @@ class Augmentation(Described, nn.Module, ABC):
 class ImageAugmentation(Augmentation):
     """Abstract: a random change of images, computed in float32 or wider whatever precision the training has.
 
-    Args:
-        seed: Seed of views outside of training; see `Augmentation`.
-
-    Returns:
-        Calling it with images (N, channels, height, width), uint8 or floating from 0 to 1, returns views from 0 to 1,
-        (N, V, channels, height, width), of the images' dtype; uint8 becomes float32.
+    Images (N, channels, height, width), uint8 or floating from 0 to 1, become views (N, V, channels, height, width),
+    from 0 to 1 and of the images' dtype; uint8 becomes float32.
     """
 
     def check(self, inputs: Any) -> None:
@@ -167,9 +163,6 @@ class ImageAugmentation(Augmentation):
 class NoAugmentation(Augmentation):
     """No change: every view is its sample as it is.
 
-    Args:
-        seed: Without effect; see `Augmentation`.
-
     Example:
         >>> NoAugmentation()(torch.tensor([[1.0, 2.0]]))
         tensor([[[1., 2.],
@@ -186,10 +179,6 @@ class Chain(Augmentation):
 
     Args:
         augmentations: The augmentations, in order; each takes the output of the one before.
-        seed: Seed of views outside of training; see `Augmentation`.
-
-    Returns:
-        Calling it with inputs of the first returns views as outputs of the last.
 
     Example:
         >>> from likewise.data.augmentation import ColourJitter, GaussianBlur, RandomResizedCrop

@@ -15,13 +15,11 @@ PADDING = 0  # fills a row after its last token
 class FeatureDropout(Augmentation):
     """Vectors with some features replaced by their mean over the training part, and noise scaled to each feature.
 
+    Floating vectors (N, F) become views (N, V, F) of the same dtype.
+
     Args:
         probability: Probability that a feature is replaced.
         noise: Standard deviation of Gaussian noise, relative to that of the feature over the training part.
-        seed: Seed of views outside of training; see `Augmentation`.
-
-    Returns:
-        Calling it with vectors (N, F), floating, returns views, (N, V, F), of the same dtype.
 
     Example:
         >>> augmentation = FeatureDropout()
@@ -38,7 +36,7 @@ class FeatureDropout(Augmentation):
         self._mean_and_spread: Float[Tensor, "2 f"] | None = None
 
     def fit(self, inputs: Float[Tensor, "n f"]) -> None:
-        """Compute every feature's mean and standard deviation over the training part, (N, F)."""
+        """Compute every feature's mean and standard deviation."""
         vectors = self._vectors(inputs)
         self._mean_and_spread = torch.stack([vectors.mean(dim=0), vectors.std(dim=0, correction=0)])
 
@@ -70,16 +68,11 @@ class FeatureDropout(Augmentation):
 
 @final
 class TokenDropout(Augmentation):
-    """Token rows with some tokens replaced by a mask; padding, which is 0, stays.
+    """Token rows, integers (N, T), as views (N, V, T) with some tokens replaced by a mask; padding, 0, stays.
 
     Args:
         probability: Probability that a token is replaced.
         mask_id: What replaces it: the vocabulary's mask, or its unknown word, above 0.
-        seed: Seed of views outside of training; see `Augmentation`.
-
-    Returns:
-        Calling it with token rows (N, T), integers, returns views, (N, V, T), of the same dtype; other augmentations
-        return floating-point values.
 
     Example:
         >>> TokenDropout(probability=1.0, mask_id=3)(torch.tensor([[5, 7, 0]]), views=1)

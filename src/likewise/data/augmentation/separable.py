@@ -46,7 +46,6 @@ class RandomResizedCrop(ImageAugmentation):
         scale: Smallest and largest area of a box, as a fraction of the image's.
         ratio: Smallest and largest aspect ratio of a box, width divided by height.
         flip: Probability of a horizontal flip.
-        seed: Seed of views outside of training; see `Augmentation`.
 
     Memory:
         The weights for an image take size × (height + width) numbers, and the intermediate product height × size per
@@ -187,7 +186,6 @@ class GaussianBlur(ImageAugmentation):
         probability: Probability that an image is blurred.
         size: Side of the kernel in pixels, odd. None: SimCLR's, a tenth of the image's shorter side made odd, and at
             least 3.
-        seed: Seed of views outside of training; see `Augmentation`.
 
     Memory:
         The weights for an image take height² + width² numbers.

@@ -28,7 +28,6 @@ class SimCLRViews(ImageAugmentation):
         grey: Probability that an image becomes grey.
         blur: Probability that an image is blurred.
         hue_form: "affine" or "exact"; see `ColourJitter`.
-        seed: Seed of views outside of training; see `Augmentation`.
 
     Source:
         T. Chen et al., A Simple Framework for Contrastive Learning of Visual Representations, ICML 2020, appendix A;

@@ -30,8 +30,7 @@ COLUMNS = 2  # of panels
 def script(*, figures: bool = True) -> Markup:
     """Return the elements that draw figures, once for a page: the drawing library, compressed, and the code to use it.
 
-    Args:
-        figures: Whether there are figures. False: only the code that waits until an element is seen.
+    Without `figures`, it is only the code that waits until an element is seen.
 
     Example:
         >>> 1_000_000 < len(script()) < 2_500_000
@@ -46,11 +45,7 @@ def script(*, figures: bool = True) -> Markup:
 
 
 def as_html(figure: go.Figure, name: str) -> Markup:
-    """Return a figure as an HTML element that is drawn when it is seen, where the script stands on the page.
-
-    Args:
-        figure: What to draw.
-        name: The element's id.
+    """Return a figure as an HTML element with an id that is drawn when it is seen, where the script is on the page.
 
     Example:
         >>> 'id="empty"' in as_html(go.Figure(), "empty")
@@ -62,11 +57,9 @@ def as_html(figure: go.Figure, name: str) -> Markup:
 
 
 def as_data(value: Any, name: str = "") -> Markup:
-    r"""Return data as an element that a page's scripts read, with every letter escaped that could end it.
+    r"""Return what JSON or a figure can hold as an element, with an id if any, that a page's scripts read.
 
-    Args:
-        value: What JSON can hold, and what Plotly puts into figures.
-        name: The element's id; "" for none.
+    Every letter that could end it is escaped.
 
     Example:
         >>> print(as_data({"a": "</b>"}))
@@ -78,12 +71,7 @@ def as_data(value: Any, name: str = "") -> Markup:
 
 
 def plotly_text(text: str, most: int = MAX_NAME_LENGTH) -> str:
-    """Escape and shorten a name so that Plotly shows it as it is, instead of rendering tags and links in it.
-
-    Example:
-        >>> plotly_text("<b>cat</b>"), plotly_text("abcdef", 4)
-        ('&lt;b&gt;cat&lt;/b&gt;', 'abc…')
-    """
+    """Escape and shorten a name so that Plotly shows it as it is, instead of rendering tags and links in it."""
     return escape(one_line(text, most), quote=False)
 
 
@@ -103,16 +91,10 @@ def palette(count: int) -> list[str]:
 
 
 def line(points: Sequence[tuple[float, float | None]], name: str, shade: str, **properties: Any) -> go.Scatter:
-    """Return a line through points, x and y, with markers; properties are further ones of the trace.
-
-    Example:
-        >>> line([(1, 2.0), (2, None)], "a", GREY).y
-        (2.0, None)
-    """
+    """Return a line through points, x and y, with markers; properties are further ones of the trace."""
     x, y = zip(*points, strict=True) if points else ((), ())
-    return go.Scatter(
-        {"mode": "lines+markers", "line": {"color": shade, "width": 1.6}} | properties, x=x, y=y, name=plotly_text(name)
-    )
+    properties = {"mode": "lines+markers", "line": {"color": shade, "width": 1.6}} | properties
+    return go.Scatter(properties, x=x, y=y, name=plotly_text(name))
 
 
 def grid(titles: Sequence[str], columns: int = COLUMNS) -> tuple[go.Figure, list[dict[str, Any]]]:

@@ -16,12 +16,9 @@ MAX_NAMED_ROWS = 60  # rows of a matrix; of more only hovering shows the names
 def histograms(
     panels: Mapping[str, Mapping[str, tuple[Float[Tensor, "edges"], Float[Tensor, "bins"]]]], across: str, up: str
 ) -> go.Figure:
-    """Draw how values are distributed, in panels with the same axes.
+    """Draw how values are distributed, in panels with the same axes, which `across` and `up` name.
 
-    Args:
-        panels: By title and by kind of values, the edges of the bins and the share of each bin.
-        across: What the values are.
-        up: What the shares are of, in percent.
+    By title and by kind of values, `panels` has the edges of the bins and the share of each bin, drawn in percent.
 
     Example:
         >>> import torch
@@ -52,11 +49,7 @@ def histograms(
 def heat_maps(histograms: Mapping[str, Sequence[tuple[int, Sequence[int]]]]) -> go.Figure:
     """Draw histograms over epochs, a column an epoch, the share of each bin as a colour.
 
-    Args:
-        histograms: For each title its (epoch, counts) pairs, with the same number of counts in each.
-
-    Returns:
-        The figure; an epoch without counts is left blank.
+    Each title has (epoch, counts) pairs, with the same number of counts; an epoch without counts is left blank.
 
     Example:
         >>> heat_maps({"drift": [(1, (3, 1)), (2, (0, 0))]}).data[0].z
@@ -81,12 +74,7 @@ def heat_maps(histograms: Mapping[str, Sequence[tuple[int, Sequence[int]]]]) -> 
 
 
 def matrix(values: Float[Tensor, "l l"], names: Sequence[str], what: str) -> go.Figure:
-    """Draw a square matrix as colours.
-
-    Args:
-        values: (L, L), from 0 to 1.
-        names: A name for each row and column.
-        what: What the values are.
+    """Draw a square matrix, (L, L), from 0 to 1, as colours, with a name for each row and column.
 
     Example:
         >>> import torch
@@ -110,9 +98,9 @@ def matrix(values: Float[Tensor, "l l"], names: Sequence[str], what: str) -> go.
         zmax=1,
         colorbar={"title": plotly_text(what)},
     )
-    named: dict[str, Any] = (
-        {"tickvals": places, "ticktext": shown} if len(shown) <= MAX_NAMED_ROWS else {"showticklabels": False}
-    )
+    named: dict[str, Any] = {"tickvals": places, "ticktext": shown}
+    if len(shown) > MAX_NAMED_ROWS:
+        named = {"showticklabels": False}
     figure.update_xaxes(tickangle=-60, automargin=True, **named)
     figure.update_yaxes(autorange="reversed", scaleanchor="x", constrain="domain", **named)
     return styled(figure, height=640)

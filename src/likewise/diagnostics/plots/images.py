@@ -11,10 +11,7 @@ from torch.nn import functional
 
 
 def thumbnails(images: Float[Tensor, "n ch h w"], side: int) -> Float[Tensor, "n 3 h2 w2"]:
-    """Return images from 0 to 1 whose longer side has at most so many pixels, in colour.
-
-    Images of one channel are grey, of three in colour; of any other number of channels the first is shown in grey.
-    """
+    """Return images from 0 to 1 with at most so many pixels a side; unless of three channels, the first in grey."""
     colour = images if images.shape[1] == 3 else images[:, :1].expand(-1, 3, -1, -1)
     longer = max(images.shape[-2:])
     if longer <= side:

@@ -33,15 +33,9 @@ class Tried(NamedTuple):
 
 
 def dots(rows: Mapping[str, Mapping[str, Dot]], across: str, *, zero: bool = False) -> go.Figure:
-    """Draw numbers with their intervals, those to be compared below each other.
+    """Draw numbers with their intervals, those to be compared below each other: by row, and by what is compared.
 
-    Args:
-        rows: For each row, for each thing compared, its number.
-        across: What the horizontal axis shows.
-        zero: Whether to draw a line at 0.
-
-    Returns:
-        The figure; without a line at 0, the axis spans the intervals and does not begin at 0.
+    The axis, which `across` names, spans the intervals, and has a line at 0 only if `zero`.
 
     Example:
         >>> rows = {"kNN": {"encoder": Dot(90, 88, 92), "raw inputs": Dot(80, 78, 82)}}
@@ -75,12 +69,7 @@ def dots(rows: Mapping[str, Mapping[str, Dot]], across: str, *, zero: bool = Fal
 
 
 def bars(kinds: Mapping[str, Mapping[str, Dot]], across: str, up: str) -> go.Figure:
-    """Draw numbers as bars from 0, with their intervals, so that lengths can be compared.
-
-    Args:
-        kinds: For each kind of bar, for each name, its number.
-        across: What the names are.
-        up: What the vertical axis shows.
+    """Draw numbers, by kind of bar and by name, as bars from 0, with their intervals, so that lengths can be compared.
 
     Example:
         >>> bars({"encoder": {"cat": Dot(10, 5, 15), "dog": Dot(0, 0, 2)}}, "class", "wrong, %").data[0].y
@@ -99,10 +88,8 @@ def bars(kinds: Mapping[str, Mapping[str, Dot]], across: str, up: str) -> go.Fig
             hoverinfo="text+name",
         )
     shown = names if len(names) <= MAX_TICKS else []
-    figure.update_xaxes(
-        title_text=across, tickvals=list(range(len(shown))), ticktext=[plotly_text(name, 24) for name in shown]
-    )
-    figure.update_xaxes(automargin=True)
+    ticks: dict[str, Any] = {"tickvals": list(range(len(shown))), "ticktext": [plotly_text(name, 24) for name in shown]}
+    figure.update_xaxes(title_text=across, automargin=True, **ticks)
     figure.update_yaxes(title_text=up, rangemode="tozero")
     return styled(figure, height=340, showlegend=len(kinds) > 1)
 
@@ -110,8 +97,7 @@ def bars(kinds: Mapping[str, Mapping[str, Dot]], across: str, up: str) -> go.Fig
 def choices(panels: Mapping[str, tuple[str, Mapping[str, Sequence[Tried]]]]) -> go.Figure:
     """Draw validation scores over the settings, on a logarithmic axis; a star marks what was chosen.
 
-    Args:
-        panels: For each title, the name of the setting, and for each curve what was tried.
+    For each title, `panels` has the name of the setting, and for each curve what was tried.
 
     Example:
         >>> tried = [Tried(1.0, 90, 88, 92, True), Tried(10.0, 80, 78, 82, False)]

@@ -24,14 +24,9 @@ class Point(NamedTuple):
 
 
 def curves(panels: Mapping[str, Sequence[tuple[str, Sequence[tuple[int, float]]]]], across: str = "step") -> go.Figure:
-    """Draw curves, each panel on its own axes; curves with the same label share a colour.
+    """Draw curves, each panel on its own axes; curves with the same label share a colour, several have a legend.
 
-    Args:
-        panels: For each title its curves, each a label with (step, value) pairs.
-        across: What the horizontal axis counts.
-
-    Returns:
-        The figure; with several labels it has a legend.
+    For each title, `panels` has curves, each a label with (step, value) pairs; `across` is what is counted.
 
     Example:
         >>> figure = curves({"loss": [("a", [(0, 2.0), (1, 1.0)]), ("b", [(0, 3.0)])], "rate": [("a", [(0, 0.1)])]})
@@ -54,13 +49,7 @@ def curves(panels: Mapping[str, Sequence[tuple[str, Sequence[tuple[int, float]]]
 
 
 def scatter(kinds: Mapping[str, Sequence[Point]], across: str, up: str, *, logarithmic: bool = False) -> go.Figure:
-    """Draw points, those of a kind in one colour.
-
-    Args:
-        kinds: For each kind its points.
-        across: What the horizontal axis shows.
-        up: What the vertical axis shows.
-        logarithmic: Whether the horizontal axis is logarithmic.
+    """Draw points, those of a kind in one colour; `logarithmic` is about the horizontal axis.
 
     Example:
         >>> figure = scatter({"a run": [Point(500, 0.1, "cat"), Point(5, 0.3, "dog")]}, "training samples", "drift")
@@ -95,8 +84,8 @@ def with_intervals(
 
     Args:
         lines: For each name its points: the other number, x, and the number, y.
-        across: What the horizontal axis shows.
-        up: What the vertical axis shows.
+        across: The title of the horizontal axis.
+        up: That of the vertical axis.
         logarithmic: Whether the horizontal axis is logarithmic, and has a tick for each point.
         diagonal: Whether to draw where both are equal, from 0 to 100, as of perfect calibration.
 
@@ -123,10 +112,7 @@ def with_intervals(
 
 
 def spectra(values: Mapping[str, Float[Tensor, " k"]]) -> go.Figure:
-    """Draw the singular values of several kinds of features.
-
-    Args:
-        values: For each name the values, (K,), largest first; those that are 0 are left out.
+    """Draw the singular values, (K,), of several kinds of features, largest first; those that are 0 are left out.
 
     Example:
         >>> import torch
@@ -147,11 +133,8 @@ def strengths(
 ) -> go.Figure:
     """Draw the mean strength of positives and of negatives over their cosine with the anchor, on logarithmic axes.
 
-    Args:
-        panels: For each title, the edges and means of `likewise.diagnostics.strength_by_similarity`.
-
-    Returns:
-        The figure; all panels have the same axes, which leave out what is 100,000 times weaker than the strongest.
+    For each title, `panels` has what `likewise.diagnostics.strength_by_similarity` returns. All panels have the same
+    axes, which leave out what is 100,000 times weaker than the strongest.
 
     Example:
         >>> import torch

@@ -26,16 +26,8 @@ from jaxtyping import Float
 from torch import Tensor
 from triton import OutOfResources
 
-from likewise.operator import spec, tiled
-from likewise.operator.spec import (
-    ContrastSpec,
-    ForwardResult,
-    Gradients,
-    LocalAnchors,
-    NeedsGrad,
-    Outcome,
-    combine_losses,
-)
+from likewise.operator import tiled
+from likewise.operator.spec import ContrastSpec, ForwardResult, Gradients, LocalAnchors, NeedsGrad, Outcome
 from likewise.operator.triton import launches
 from likewise.operator.triton.launches import Common, RowArgs, Sums, Visit
 from likewise.operator.triton.operands import Operand, aligned, precision
@@ -64,11 +56,7 @@ def forward(
     temperature: Float[Tensor, ""],
     wanted: NeedsGrad,
 ) -> ForwardResult:
-    """Visit every tile and return the outcome of the contrast; its state decides which backward runs.
-
-    Memory:
-        O((N + R)·D).
-    """
+    """Return the outcome of a contrast, in O((N + R)·D) memory; its state decides which backward runs."""
     all_plans = plans(problem, tuple([v.shape[0] for v in problem.per_section(queries, references)]), queries.device)
     if all_plans is not None:
         try:
@@ -105,10 +93,8 @@ _SAME = nullcontext()
 def _leave(problem: ContrastSpec, device: torch.device, why: OutOfResources) -> None:
     """Warn that tiles take over; raise if other processes would wait for what only kernels exchange."""
     if problem.part is not None:
-        raise RuntimeError(
-            f"expected room for a kernel on {device}, got too little ({why.name}): choose "
-            'backend="tiled" on all processes'
-        ) from why
+        remedy = 'choose backend="tiled" on all processes'
+        raise RuntimeError(f"expected room for a kernel on {device}, got too little ({why.name}): {remedy}") from why
     _warn(device, why.name)
 
 
@@ -144,7 +130,7 @@ def _visit_sections(problem: ContrastSpec, all_plans: Plans, rows: tuple[Tensor,
         beside = torch.linalg.vecdot(z.values(tau.dtype), drawn) / tau
         attraction = beside if attraction is None else attraction + beside
     if forth.active is None:
-        losses, counts = combine_losses(problem, terms.logsums, attraction)
+        losses, counts = problem.losses(terms.logsums, attraction)
     else:
         tensors = (forth.active.view(torch.bool), forth.rows_active, forth.mass if all_plans.counts_pairs else None)
         losses, counts = terms.losses, tuple([each for each in tensors if each is not None])
@@ -158,7 +144,7 @@ def _is_empty(plan: Plan, rows: Operand, other: Operand) -> bool:
 
 def _coefficient(problem: ContrastSpec, coefficient: Tensor | None, n: int, device: torch.device) -> Tensor | None:
     """Return c for a kernel to read; None if the kernels count it."""
-    if coefficient is None and problem.pull is not None and problem.pull.knows_row_sum:
+    if coefficient is None and problem.pull is not None and problem.pull.given_row_sum is not None:
         coefficient = problem.pull.known_row_sum(torch.float32, device)
     return None if coefficient is None else aligned(coefficient.to(device).expand(n))
 
@@ -167,7 +153,7 @@ def _gradients(state: _State, upstream: Outcome, wanted: NeedsGrad) -> Gradients
     problem, common, z = state.problem, state.common, state.rows[0]
     tau, slopes = common.tau, list[Tensor]()
     if common.coefficients is None:
-        upstream = spec.split_upstream(problem, upstream, state.counts)
+        upstream = problem.split_upstream(upstream, state.counts)
     of_rows, of_columns, strongest, weights = _forces(state, upstream)
     products = _products(state, wanted, of_rows, of_columns)
     streamed = _streamed(state, upstream.attraction, wanted, slopes)

@@ -312,18 +312,14 @@ def _kinds(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return what Triton may recompile a kernel for: what is None, and dtypes; the rest is exempt, or `aligned`."""
     return tuple(
         [
-            value.dtype if type(value) is Tensor
+            value.dtype if isinstance(value, Tensor)
             else value < MIN_INT64 if type(value) is int
             else None if value is None
             else _kinds(value) if type(value) is tuple
-            else _get_value_type(value)
+            else type(value)
             for value in values
         ]
     )  # fmt: skip
-
-
-def _get_value_type(value: Any) -> Any:
-    return value.dtype if isinstance(value, Tensor) else type(value)
 
 
 @lru_cache(maxsize=256)

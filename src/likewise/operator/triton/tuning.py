@@ -56,14 +56,8 @@ SHIPPED_TILES = Path(__file__).with_name("tiles.json")
 def tiles(kernel: str, chunk: int, *, two: bool, whole: bool, overlaps: int, busy: bool, device: torch.device) -> Tiles:
     """Return the tiles that were measured to be the fastest, or with which a loop spilled no or few registers in tests.
 
-    Args:
-        kernel: "sums" or "backward".
-        chunk: The number of features that a tile holds.
-        two: Whether rows have two parts.
-        whole: Whether the chunk is all features.
-        overlaps: How many thin products the weights have.
-        busy: Whether a tile compares keys, has a pull or a second push.
-        device: The GPU; any other device is treated as an H100.
+    A tile of "sums" or "backward" holds a ``chunk`` of the features, all if ``whole``, of rows in ``two`` parts or one.
+    Weights have ``overlaps`` thin products, and are ``busy`` if a tile compares keys, has a pull or a second push.
     """
     measured = _read_measured().get((capability(device), kernel, chunk, two, whole, overlaps, busy))
     if measured is not None:

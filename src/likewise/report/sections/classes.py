@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 
 import torch
-from jaxtyping import Int
 from markupsafe import Markup
 from torch import Tensor
 
@@ -35,13 +34,11 @@ class ClassesSection(Section):
         shown = _worst(classes, [scores for (*_, feature_kind), scores in by_group.items() if feature_kind == ENCODER])
         introduction = sentence("classes", tail=tail)
         introduction += limit_words(len(shown), len(classes), "classes, with the lowest scores")
-        names = dict.fromkeys((evaluation, metric) for evaluation, metric, _ in by_group)
-        figures = Markup().join(_errors(by_group, *name, shown) for name in names)
+        figures = Markup().join(_errors(by_group, *name, shown) for name in dict.fromkeys(key[:2] for key in by_group))
         columns = {", ".join(key): scores for key, scores in by_group.items()}
-        counts = {
-            group: max(scores[group].count for scores in by_group.values() if group in scores)
-            for group in (*tail, *shown)
-        }
+        counts: dict[Group, int] = {}
+        for group in (*tail, *shown):
+            counts[group] = max(scores[group].count for scores in by_group.values() if group in scores)
         return Content("Classes", introduction, figures + _tabulate_groups(columns, counts, "samples", MAX_CLASSES + 3))
 
 
@@ -76,9 +73,12 @@ def _tabulate_groups(
     rows: list[list[str]] = []
     for group, count in counts.items():
         name = group.name if group.kind == "label" else str(group)
-        cells = [format_score(scores[group]) if group in scores else "" for scores in columns.values()]
-        rows.append([name, *cells, f"{count:,}"])
+        rows.append([name, *_cells(columns, group), f"{count:,}"])
     return table(["", *columns, unit], rows, most=most)
+
+
+def _cells(columns: Mapping[str, Mapping[Group, Score]], group: Group) -> list[str]:
+    return [format_score(scores[group]) if group in scores else "" for scores in columns.values()]
 
 
 class ConfusionSection(Section):
@@ -89,7 +89,9 @@ class ConfusionSection(Section):
         predicted = None if test is None else views[0].predicted(test)
         if test is None or test.label_kind != "classes" or predicted is None:
             return None
-        counts = confusion(test.classes[predicted >= 0], predicted[predicted >= 0], len(test.names))
+        many, known = len(test.names), predicted >= 0
+        cells = test.classes[known] * many + predicted[known]
+        counts = torch.bincount(cells, minlength=many * many).view(many, many)  # by class, and what was predicted
         wrong = counts.clone().fill_diagonal_(0)
         if not wrong.any():
             return None
@@ -101,11 +103,6 @@ class ConfusionSection(Section):
         introduction = sentence("confusion") + limit_words(len(shown), classes, "classes, those most often confused")
         figure = plots.as_html(plots.matrix(shares[shown][:, shown], names, "share"), "confusion")
         return Content("Confusion", introduction, figure + _tabulate_confusions(wrong, counts, test.names))
-
-
-def confusion(labels: Int[Tensor, " n"], predictions: Int[Tensor, " n"], classes: int) -> Int[Tensor, "c c"]:
-    """Count samples by their class, in rows, and what was predicted, in columns."""
-    return torch.bincount(labels * classes + predictions, minlength=classes * classes).view(classes, classes)
 
 
 def _tabulate_confusions(wrong: Tensor, counts: Tensor, names: tuple[str, ...]) -> Markup:
@@ -129,31 +126,21 @@ class LabelsSection(Section):
                 by_metric.setdefault(f"{evaluation}, {metric}", {})[group] = score
         if not by_metric:
             return None
-        drawn = [
-            _label_scores(groups, sizes)
-            for groups in by_metric.values()
-            if next(iter(groups.values())).metric.name == F1.name
-        ]
-        first = next(iter(by_metric.values()))
-        worst = sorted(first, key=lambda group: first[group].value)
-        thirds = _thirds(scores)
-        counts = {group: sizes.get(group.name, 0) for group in worst}
+        drawn = [_label_scores(groups, sizes) for name, groups in by_metric.items() if name.endswith(f", {F1.name}")]
+        first, thirds = next(iter(by_metric.values())), _thirds(scores)
+        counts = {group: sizes.get(group.name, 0) for group in sorted(first, key=lambda group: first[group].value)}
         body = thirds + Markup().join(drawn) + _tabulate_groups(by_metric, counts, "training samples", MAX_CLASSES)
         return Content("Labels", sentence("labels", thirds=thirds), body)
 
 
 def _thirds(scores: Mapping[tuple[str, str, str, Group], Score]) -> Markup:
-    thirds = {key: score for key, score in scores.items() if key[3] in THIRDS}
-    columns = list(dict.fromkeys(key[:3] for key in thirds))
-    lines = [
-        [
-            str(group),
-            *(format_score(thirds[*column, group]) if (*column, group) in thirds else "" for column in columns),
-        ]
-        for group in dict.fromkeys(group for *_, group in thirds)
-    ]
-    head = ["", *(", ".join(column[:2] if column[2] == ENCODER else column) for column in columns)]
-    return table(head, lines) if lines else Markup()
+    columns: dict[str, dict[Group, Score]] = {}
+    for (*name, feature_kind, group), score in scores.items():
+        if group in THIRDS:
+            title = ", ".join(name if feature_kind == ENCODER else [*name, feature_kind])
+            columns.setdefault(title, {})[group] = score
+    groups = dict.fromkeys(group for column in columns.values() for group in column)
+    return table(["", *columns], [[str(group), *_cells(columns, group)] for group in groups]) if groups else Markup()
 
 
 def _label_scores(scores: Mapping[Group, Score], sizes: Mapping[str, int]) -> Markup:

@@ -37,16 +37,12 @@ class ComparisonSection(Section):
         dots: dict[str, dict[str, plots.Dot]] = {}
         for row in rows:
             if row.metric.is_share and row.metric.better != "lower":
-                text = f"{row.score_words}, over {row.interval}"
-                dots.setdefault(row.name, {})[row.setting] = plots.Dot(
-                    100 * row.value, 100 * row.low, 100 * row.high, text
-                )
+                dots.setdefault(row.name, {})[row.setting] = row.dot
         figure = plots.as_html(plots.dots(dots, "score on the test part, %"), "compared") if dots else ""
         head = ["", "setting", *head_of_cells(settings[0].name)]
         lines = [[marked(row.name, row.metric), row.setting, *row.cells] for row in rows]
         written = table(head, lines, most=MAX_ROWS, file="compare.csv")
-        unpaired = any(row.unpaired == OTHER_SAMPLES for row in rows)
-        introduction = sentence("comparison", unpaired=unpaired)
+        introduction = sentence("comparison", unpaired=any(row.unpaired == OTHER_SAMPLES for row in rows))
         return Content("Scores", introduction, paragraphs(verdict(rows), "lead") + figure + written)
 
 
@@ -102,25 +98,17 @@ def _list_disagreements(first: Setting, other: Setting, file: str) -> Markup:
     predictions = [view.predicted(test) for view in (first.first, other.first)]
     if predictions[0] is None or predictions[1] is None:
         return Markup()
-    apart = (
-        ((predictions[0] == test.classes) != (predictions[1] == test.classes))
-        & (predictions[0] >= 0)
-        & (predictions[1] >= 0)
-    )
-    some = test[apart.nonzero().flatten()]
-    named = (
-        [test.names[label] for label in labels.tolist()]
-        for labels in (some.classes, predictions[0][apart], predictions[1][apart])
-    )
-    rows = list(zip(some.ids, *named, strict=True))
+    both = torch.stack([predictions[0], predictions[1]])
+    right = both == test.classes
+    apart = ((right[0] != right[1]) & (both >= 0).all(dim=0)).nonzero().flatten()
+    if not len(apart):
+        return Markup()
+    classes = torch.stack([test.classes, *both])[:, apart].T.tolist()
+    rows = [[name, *(test.names[label] for label in row)] for name, row in zip(test[apart].ids, classes, strict=True)]
+    called = id_words(test[apart[:MAX_SAMPLES]])
+    few = [[name, *cells] for name, (_, *cells) in zip(called, rows, strict=False)]
     head = ["id", "class", first.name, other.name]
-    few = [
-        [called, *row[1:]]
-        for called, row in zip(id_words(some[torch.arange(min(MAX_SAMPLES, len(some)))]), rows, strict=False)
-    ]
-    return (
-        heading(f"{first.name} and {other.name}") + table(head, few) + list_file(file, head, rows) if rows else Markup()
-    )
+    return heading(f"{first.name} and {other.name}") + table(head, few) + list_file(file, head, rows)
 
 
 def _of_evaluation(evaluation: str, metric: str, by_group: Mapping[Group, Mapping[str, Difference]]) -> Markup:
@@ -133,9 +121,7 @@ def _of_evaluation(evaluation: str, metric: str, by_group: Mapping[Group, Mappin
         if group in largest:
             texts = {name: difference_words(gain) for name, gain in differences.items()}
             rows.append([str(group), *(texts.get(name, "") for name in settings)])
-            dots[group.name] = {
-                name: plots.Dot(100 * gain.value, 100 * gain.low, 100 * gain.high, texts[name])
-                for name, gain in differences.items()
-            }
+            percents = {name: (100 * gain.value, 100 * gain.low, 100 * gain.high) for name, gain in differences.items()}
+            dots[group.name] = {name: plots.Dot(*bounds, texts[name]) for name, bounds in percents.items()}
     figure = plots.as_html(plots.dots(dots, "difference, points", zero=True), slug("differences", evaluation, metric))
     return heading(f"{evaluation}, {metric}") + figure + table(["", *settings], rows)

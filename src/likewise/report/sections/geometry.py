@@ -68,20 +68,17 @@ def _measure(vectors: Mapping[str, Tensor], classes: Tensor | None, names: Seque
     body = Markup()
     if classes is not None:
         distances = {name: class_distances(features, classes, len(names)) for name, features in vectors.items()}
-        rows.insert(
-            0,
-            ["alignment (lower is better)", *(f"{alignment(features, classes):.3f}" for features in vectors.values())],
-        )
-        rows.insert(1, ["distance of two classes", *(f"{_between(matrix):.3f}" for matrix in distances.values())])
+        aligned = [f"{alignment(features, classes):.3f}" for features in vectors.values()]
+        between = [f"{_between(matrix):.3f}" for matrix in distances.values()]
+        rows[:0] = [["alignment (lower is better)", *aligned], ["distance of two classes", *between]]
         panels: dict[str, dict[str, tuple[Tensor, Tensor]]] = {}
         for name, features in vectors.items():
             edges, same, different = similarity_histogram(features, classes)
             panels[name] = {"same class": (edges, same), "different classes": (edges, different)}
         body = plots.as_html(plots.histograms(panels, "cosine similarity", "pairs, %"), "similarities")
         body += _nearest_classes(distances[ENCODER], names)
-    body += (
-        plots.as_html(plots.spectra(spectrum), "spectrum") if any(values.any() for values in spectrum.values()) else ""
-    )
+    if any(values.any() for values in spectrum.values()):
+        body += plots.as_html(plots.spectra(spectrum), "spectrum")
     return table(["", *vectors], rows) + body
 
 
@@ -117,11 +114,10 @@ class LabelSimilaritySection(Section):
         order = grouped(some)
         names = [train.names[label] for label in frequent[order].tolist()]
         body = plots.as_html(plots.matrix(some[order][:, order], names, "similarity"), "label-similarity")
-        introduction = sentence("label_similarity") + limit_words(
-            len(frequent), len(train.names), "labels, the most frequent"
-        )
+        introduction = sentence("label_similarity")
+        introduction += limit_words(len(frequent), len(train.names), "labels, the most frequent")
         arguments: dict[str, Any] = (views[0].metadata.get("parts", {}).get("loss") or {}).get("init_args") or {}
-        aggregation: Any = arguments.get("aggregation", "mean")
+        aggregation = arguments.get("aggregation", "mean")
         weights = push_weights(train.fewer(MAX_PUSH_SAMPLES).sets, similarity, aggregation)
         if len(weights):
             counts = torch.histc(weights.float(), BINS, 0, 1)

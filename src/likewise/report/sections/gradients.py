@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -34,6 +35,7 @@ MAX_CHOICES = 40  # anchors to choose from
 MAX_REFERENCES = 8  # of each kind, the strongest
 MAX_LETTERS = 80  # of a text
 LOSSES = {"SupConLoss", "NTXentLoss"}
+SHARES = ("pull of the hardest tenth", "push of the hardest tenth", "positives that repel")
 STRENGTHS = tuple(name.replace("_", " ") for name in StrengthByNegatives._fields[1:])
 
 
@@ -47,25 +49,16 @@ class GradientsSection(Section):
         panels: dict[str, AnchorGradients] = {}
         rows: list[list[str]] = []
         for name, view in fitting[:MAX_SETTINGS]:
-            for batch in sorted(view.batches.values(), key=_step):
+            for batch in sorted(view.batches.values(), key=attrgetter("step")):
                 title = _title(name, batch)
                 panels[title] = anchor_gradients(**_arguments(view, batch))
                 rows.append([title, *_shares(panels[title], batch)])
         if not panels:
             return None
         figure = plots.strengths({title: strength_by_similarity(gradients) for title, gradients in panels.items()})
-        head = [
-            "",
-            "pull of the hardest tenth",
-            "push of the hardest tenth",
-            "positives that repel",
-            "anchors",
-            "samples",
-        ]
         introduction = sentence("gradients") + limit_words(MAX_SETTINGS, len(fitting), "settings")
-        return Content(
-            "What pulls and pushes", introduction, plots.as_html(figure, "pull-and-push") + table(head, rows)
-        )
+        body = plots.as_html(figure, "pull-and-push") + table(["", *SHARES, "anchors", "samples"], rows)
+        return Content("What pulls and pushes", introduction, body)
 
 
 class NegativesSection(Section):
@@ -78,7 +71,7 @@ class NegativesSection(Section):
         panels: dict[str, list[tuple[str, list[tuple[int, float]]]]] = {}
         rows: list[list[str]] = []
         for name, view in fitting[:MAX_SETTINGS]:
-            batch = max(view.batches.values(), key=_step, default=None)
+            batch = _last_batch(view)
             if batch is None or not len(batch.embeddings) or collapsed(batch.embeddings.flatten(0, -2)):
                 continue
             counts, *strengths = strength_by_negatives(**_arguments(view, batch))
@@ -86,9 +79,8 @@ class NegativesSection(Section):
                 continue
             title, named = _title(name, batch), zip(STRENGTHS, strengths, strict=True)
             panels[title] = [(label, list(zip(counts, values.tolist(), strict=True))) for label, values in named]
-            rows += [
-                [title, f"{counts[end]:,}", *(f"{float(values[end]):.2g}" for values in strengths)] for end in (0, -1)
-            ]
+            ends = [(f"{counts[end]:,}", *(f"{float(values[end]):.2g}" for values in strengths)) for end in (0, -1)]
+            rows += [[title, *cells] for cells in ends]
         if not panels:
             return None
         figure = plots.curves(panels, "negatives of each anchor")
@@ -109,8 +101,8 @@ def _title(name: str, batch: Snapshot) -> str:
     return f"{name}, epoch {batch.epoch}" if name else f"Epoch {batch.epoch}"
 
 
-def _step(batch: Snapshot) -> int:
-    return batch.step
+def _last_batch(view: RunView) -> Snapshot | None:
+    return max(view.batches.values(), key=attrgetter("step"), default=None)
 
 
 def form_of(view: RunView) -> SoftmaxForm | None:
@@ -155,17 +147,14 @@ class AnchorSection(Section):
 
     def content(self, views: Sequence[RunView]) -> Content | None:
         view = views[0]
-        batch = max(view.batches.values(), key=_step, default=None) if form_of(view) else None
+        batch = _last_batch(view) if form_of(view) else None
         samples = None if batch is None else _samples(view, batch)
         if batch is None or samples is None:
             return None
-        chosen = _choose_anchors(samples)
-        arguments: dict[str, Any] = _arguments(view, batch) | {"anchors": chosen}
+        arguments: dict[str, Any] = _arguments(view, batch) | {"anchors": _choose_anchors(samples)}
         gradients = anchor_gradients(**arguments)
-        captions = _captions(view, samples, batch)
-        anchors = [
-            _anchor(gradients, index, captions, len(samples)) for index in range(len(chosen)) if gradients.active[index]
-        ]
+        captions, active = _captions(view, samples, batch), gradients.active.nonzero().flatten().tolist()
+        anchors = [_anchor(gradients, index, captions, len(samples)) for index in active]
         if not anchors:
             return None
         data = {"anchors": anchors, "captions": {"pull": "Positives", "push": "Negatives"}}
@@ -205,11 +194,8 @@ def _captions(view: RunView, samples: Features, batch: Snapshot) -> list[dict[st
 
 def _anchor(gradients: AnchorGradients, index: int, captions: list[dict[str, Any]], samples: int) -> dict[str, Any]:
     row = int(gradients.anchors[index])
-    signed = (
-        gradients.strengths[index]
-        * gradients.coefficients[index].sign()
-        * (1 - 2 * gradients.positives[index].double())
-    )
+    signs = gradients.coefficients[index].sign() * (1 - 2 * gradients.positives[index].double())
+    signed = gradients.strengths[index] * signs
 
     def strongest(among: Tensor) -> list[dict[str, Any]]:
         count = min(MAX_REFERENCES, int(among.sum()))

@@ -60,7 +60,6 @@ class MapSection(Section):
         if len(views) == 1 and test.counterparts is not None:
             test = _both_sides(test)
         some = test[ordered(test, whole=_crowded(test))[:MAX_PCA]]
-        panels = _of_run(first, some) if len(views) == 1 else _of_runs(shown, some)
         few, crowded = min(MAX_TSNE, len(some)), _crowded(test)
         introduction = sentence(
             "map",
@@ -72,10 +71,11 @@ class MapSection(Section):
             all_classes=len(test.names),
             by_pca=len(some) if len(some) > few else 0,
             pictured=MAX_PICTURES if len(some) > MAX_PICTURES else 0,
-            settings=_by_setting(len(shown)) if len(views) > 1 else "",
+            settings=_by_setting(len(shown)),
             sides=some.part == BOTH_SIDES,
         )
-        return Content("Map", introduction, drawn_by_script("map", _data(first, some, panels, _colours(first, some))))
+        data = _data(first, some, _lay_out(shown, some), _colours(first, some))
+        return Content("Map", introduction, drawn_by_script("map", data))
 
 
 class SubModesSection(Section):
@@ -104,17 +104,16 @@ class SubModesSection(Section):
         maps: list[dict[str, Any]] = []
         for group in chosen[:MAX_CLASSES]:
             some = test[order[groups[order] == group][:most]]
-            panels = _of_run(first, some) if len(views) == 1 else _of_runs(shown, some)
-            maps.append({"name": names[group], **_data(first, some, panels, _class_colours(first, some, within=True))})
+            colours = _class_colours(first, some, within=True)
+            maps.append({"name": names[group], **_data(first, some, _lay_out(shown, some), colours)})
         introduction = sentence(
             "sub_modes",
             finer=bool((finer > 1).any()),
             most=most if int(sizes[chosen].max()) > most else 0,
-            settings=_by_setting(len(shown)) if len(views) > 1 else "",
+            settings=_by_setting(len(shown)),
         )
-        introduction += limit_words(
-            len(maps), int((sizes > 0).sum()), f"classes, the largest, with {MIN_MAP_SAMPLES} samples or more"
-        )
+        largest = f"classes, the largest, with {MIN_MAP_SAMPLES} samples or more"
+        introduction += limit_words(len(maps), int((sizes > 0).sum()), largest)
         drawn = drawn_by_script("map", {"maps": maps}, "map-within")
         return Content("Within a class", introduction, drawn + (_scores_within(first) if len(views) == 1 else Markup()))
 
@@ -130,15 +129,7 @@ def _test_parts(views: Sequence[RunView]) -> dict[RunView, Features]:
 
 
 def ordered(features: Features, *, whole: bool) -> Int[Tensor, " n"]:
-    """Return a random order of samples: class by class, or such that any beginning has the same share of each class.
-
-    Example:
-        >>> features = Features(torch.eye(6), torch.tensor([0, 0, 0, 0, 1, 1]))
-        >>> [sorted(features.classes[ordered(features, whole=False)[:n]].tolist()) for n in (3, 6)]
-        [[0, 0, 1], [0, 0, 0, 0, 1, 1]]
-        >>> len(set(features.classes[ordered(features, whole=True)[:2]].tolist()))
-        1
-    """
+    """Return a random order of samples: class by class, or such that any beginning has the same share of each class."""
     generator = torch.Generator().manual_seed(0)
     shuffled = torch.randperm(len(features), generator=generator)
     if features.label_kind != "classes":
@@ -177,34 +168,29 @@ def _crowded(test: Features) -> bool:
 
 
 def _by_setting(maps: int) -> str:
-    return "each setting" if maps < MAX_RUNS else f"the first {MAX_RUNS} settings"
+    return "" if maps == 1 else "each setting" if maps < MAX_RUNS else f"the first {MAX_RUNS} settings"
 
 
-def _of_run(view: RunView, some: Features) -> Panels:
-    raw = None if some.part == BOTH_SIDES else view.raw_vectors(some[torch.arange(min(MAX_RAW, len(some)))])
-    panels = {ENCODER: _layouts(view, some.vectors)}
-    return panels if raw is None else panels | {RAW: _layouts(view, raw)}
-
-
-def _of_runs(tests: Mapping[RunView, Features], some: Features) -> Panels:
-    """Return the maps of several runs; all but the first start from its layout."""
+def _lay_out(tests: Mapping[RunView, Features], some: Features) -> Panels:
+    """Return the maps of a run and of its raw inputs, or of several runs, where others begin at the first's layout."""
+    if len(tests) == 1:
+        (view,) = tests
+        raw = None if some.part == BOTH_SIDES else view.raw_vectors(some[torch.arange(min(MAX_RAW, len(some)))])
+        panels = {ENCODER: _layouts(view, some.vectors)}
+        return panels if raw is None else panels | {RAW: _layouts(view, raw)}
     panels: Panels = {}
-    first: Mapping[str, Tensor] = {}
     for view, test in tests.items():
         vectors = test.vectors[places_of(some.numbers, test.numbers)]
-        panels[view.setting] = _layouts(view, vectors, first)
-        first = first or panels[view.setting]
+        panels[view.setting] = _layouts(view, vectors, next(iter(panels.values()), {}))
     return panels
 
 
-def _layouts(
-    view: RunView, vectors: Float[Tensor, "n d"], start: Mapping[str, Tensor] | None = None
-) -> dict[str, Tensor]:
+def _layouts(view: RunView, vectors: Float[Tensor, "n d"], start: Mapping[str, Tensor] = {}) -> dict[str, Tensor]:
     kinds: dict[str, tuple[Method, int]] = {"t-SNE": ("tsne", MAX_TSNE), "PCA": ("pca", MAX_PCA)}
     if find_spec("umap") is not None:
         kinds["UMAP"] = ("umap", MAX_TSNE)
     return {
-        name: two_dimensional_map(vectors[:most], method, start=(start or {}).get(name))
+        name: two_dimensional_map(vectors[:most], method, start=start.get(name))
         for name, (method, most) in view.progress(kinds.items(), "maps")
     }
 
@@ -223,13 +209,7 @@ def _data(view: RunView, some: Features, panels: Panels, colours: Mapping[str, A
         "texts": texts if any(texts) else [],
         "labels": label_words(pictured) if some.label_kind == "label sets" else [],
         "panels": [
-            {
-                "name": name,
-                "layouts": {
-                    method: dict(zip("xy", map(_quantized, places.unbind(1)), strict=True))
-                    for method, places in layouts.items()
-                },
-            }
+            {"name": name, "layouts": {method: _axes(places) for method, places in layouts.items()}}
             for name, layouts in panels.items()
         ],
         "colours": colours,
@@ -281,23 +261,21 @@ def _coloured(
 
 
 def _scores_within(view: RunView) -> Markup:
-    scores = [
-        score for score in view.test_scores.values() if score.group.kind == SUPERCLASS and score.features == ENCODER
-    ]
+    every = view.test_scores.values()
+    scores = [score for score in every if score.group.kind == SUPERCLASS and score.features == ENCODER]
+    names = list(dict.fromkeys(score.group.name for score in scores))
     metrics = list(dict.fromkeys(score.metric.name for score in scores))
     cells = {(score.group.name, score.metric.name): f"{format_score(score)}, {score.notes[0]}" for score in scores}
-    rows = [
-        [name, *(cells.get((name, metric), "") for metric in metrics)]
-        for name in dict.fromkeys(name for name, _ in cells)
-    ]
+    rows = [[name, *(cells.get((name, metric), "") for metric in metrics)] for name in names]
     return table(["class trained on", *metrics], rows, most=len(rows)) if rows else Markup()
 
 
-def _quantized(values: Tensor) -> str:
-    """Return coordinates as 16-bit numbers: a map has no unit."""
-    low, high = values.min(), values.max()
-    scale = 65535 / (high - low) if high > low else 0.0
-    return _to_base64(((values - low) * scale).round(), torch.uint16)
+def _axes(places: Float[Tensor, "n 2"]) -> dict[str, str]:
+    """Return coordinates by their axes, as 16-bit numbers: a map has no unit."""
+    low, high = places.amin(dim=0), places.amax(dim=0)
+    scale = (65535 / (high - low)).where(high > low, 0.0)
+    x, y = ((places - low) * scale).round().unbind(dim=1)
+    return {"x": _to_base64(x, torch.uint16), "y": _to_base64(y, torch.uint16)}
 
 
 def _to_base64(values: Tensor, dtype: torch.dtype) -> str:

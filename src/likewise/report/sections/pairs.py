@@ -49,9 +49,8 @@ def _queries(
     order, places = outcomes.values.argsort(stable=True), places_of(outcomes.rows, queries.numbers)
     chosen = list(dict.fromkeys([*order[:WORST_QUERIES].tolist(), *order[len(order) // 2 :][:MEDIAN_QUERIES].tolist()]))
     near = torch.cat([indices for *_, indices in nearest(queries.vectors[places[chosen]], gallery.vectors, NEIGHBOURS)])
-    for query, rank, neighbours in zip(
-        places[chosen], (1 / outcomes.values[chosen]).round().tolist(), near, strict=True
-    ):
+    ranks = (1 / outcomes.values[chosen]).round().tolist()
+    for query, rank, neighbours in zip(places[chosen], ranks, near, strict=True):
         right = pairs[pairs[:, 0] == query, 1].unique()
         cosines = functional.cosine_similarity(queries.vectors[query].unsqueeze(0), gallery.vectors)
         shown = [int(right[cosines[right].argmax()]), *neighbours.tolist()]

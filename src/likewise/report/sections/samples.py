@@ -113,18 +113,17 @@ class NearestTextsSection(Section):
         if not isinstance(parts.test.inputs, Texts) or not isinstance(parts.train.inputs, Texts):
             return None
         queries, known = features.test.unique().fewer(MAX_TEXTS), features.train.unique()
-        lines = list(zip(id_words(queries), views[0].lines_of(queries), label_words(queries), strict=True))
+        lines = list(zip(*_described(views[0], queries), strict=True))
         rows: list[list[str]] = []
         for part, similarities, indices in nearest(queries.vectors, known.vectors, NEAREST_TEXTS):
             for query, near, alike in zip(lines[part], indices, similarities.tolist(), strict=True):
-                neighbors = known[near]
                 rows.append(["test", *query])
-                matches = zip(
-                    alike, id_words(neighbors), views[0].lines_of(neighbors), label_words(neighbors), strict=True
-                )
+                matches = zip(alike, *_described(views[0], known[near]), strict=True)
                 rows += [[f"{cosine:.2f}", *cells] for cosine, *cells in matches]
-        labelled, sides = features.test.labels is not None, features.test.counterparts is not None
-        head = ["", "name", "text", *(["labels"] if labelled else [])]
-        return Content(
-            "Nearest texts", sentence("nearest_texts", sides=sides), table(head, [row[: len(head)] for row in rows])
-        )
+        head = ["", "name", "text", *([] if features.test.labels is None else ["labels"])]
+        introduction = sentence("nearest_texts", sides=features.test.counterparts is not None)
+        return Content("Nearest texts", introduction, table(head, [row[: len(head)] for row in rows]))
+
+
+def _described(view: RunView, samples: Features) -> tuple[list[str], list[str], list[str]]:
+    return id_words(samples), view.lines_of(samples), label_words(samples)

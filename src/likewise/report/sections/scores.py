@@ -1,7 +1,7 @@
 """Scores of one run: all of them, its calibration, its robustness, and what validation chose."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
@@ -25,97 +25,76 @@ class ScoresSection(Section):
     """All scores over the test samples, next to the encoder as it began and raw inputs."""
 
     def content(self, views: Sequence[RunView]) -> Content | None:
-        view = views[0]
-        both = dict(_scores(view))
-        if not both:
+        every = {name: views[0].by_features(*name) for name in views[0].headlines}
+        if not every:
             return None
-        shares = {
-            name: {
-                feature_kind: dot_of(score)
-                for feature_kind, score in kinds.items()
-                if score.metric.is_share and score.metric.better != "lower"
-            }
-            for name, kinds in both.items()
+        metrics = {name: scores[ENCODER].metric for name, scores in every.items()}
+        dots = {
+            ", ".join(name): {feature_kind: dot_of(score) for feature_kind, score in scores.items()}
+            for name, scores in every.items()
+            if metrics[name].is_share and metrics[name].better != "lower"
         }
-        shares = {name: kinds for name, kinds in shares.items() if kinds}
-        figure = plots.as_html(plots.dots(shares, "score on the test part, %"), "scores") if shares else Markup()
-        baselines = [
-            feature_kind for feature_kind in BASELINES if any(feature_kind in kinds for kinds in both.values())
-        ]
-        errors = any(score.metric.better == "lower" for kinds in both.values() for score in kinds.values())
-        return Content(
-            "Scores", sentence("scores", errors=errors, others=baselines), figure + _tabulate_scores(view, both)
-        )
+        figure = plots.as_html(plots.dots(dots, "score on the test part, %"), "scores") if dots else Markup()
+        baselines = [name for name in BASELINES if any(name in scores for scores in every.values())]
+        errors = any(metric.better == "lower" for metric in metrics.values())
+        introduction = sentence("scores", errors=errors, others=baselines)
+        return Content("Scores", introduction, figure + _tabulate_scores(views[0], every))
 
 
-def lead(views: Sequence[RunView]) -> str:
-    """Return a card for the first score of each evaluation, of pairs in each direction; empty for several runs."""
-    if len(views) != 1:
-        return ""
-    cards = [_card(views[0], *first) for first in leading(views[0].headlines)]
+def lead(view: RunView) -> str:
+    """Return a card for the first score of each evaluation, of pairs in each direction."""
+    cards = [_card(view, *first) for first in leading(view.headlines)]
     return element("cards", cards) if cards else ""
 
 
 def encoder_less(view: RunView, feature_kind: str, evaluation: str, metric: str) -> Difference | None:
     """Compare the encoder with other features, paired; None where either was not evaluated, or on fewer samples."""
-    kinds = ENCODER, feature_kind
+    kinds, scores = (ENCODER, feature_kind), view.by_features(evaluation, metric)
     ours, theirs = (view.outcomes.get((evaluation, metric, name, "test")) for name in kinds)
-    scores = [view.test_scores.get((evaluation, metric, name, ALL)) for name in kinds]
-    protocols = [None if score is None else score.protocol for score in scores]
-    if ours is None or theirs is None or protocols[1] is None or protocols[0] != protocols[1]:
+    if ours is None or theirs is None or not scores.keys() >= set(kinds):
         return None
-    return paired_difference(ours, theirs, view.unseen_classes(ours))
+    same = scores[ENCODER].protocol == scores[feature_kind].protocol
+    return paired_difference(ours, theirs, view.unseen_classes(ours)) if same else None
 
 
 def _card(view: RunView, evaluation: str, metric: str) -> tuple[str, str, list[str]]:
-    ours = view.test_scores[evaluation, metric, ENCODER, ALL]
+    theirs = view.by_features(evaluation, metric)
+    ours = theirs.pop(ENCODER)
     value, _, interval = format_score(ours).partition(" [")
     lines = [f"95 % interval [{interval}"]
-    for feature_kind in BASELINES:
-        theirs = view.test_scores.get((evaluation, metric, feature_kind, ALL))
-        if theirs is not None:
-            difference = encoder_less(view, feature_kind, evaluation, metric)
-            protocol = format_settings(theirs.protocol) if theirs.protocol != ours.protocol else ""
-            lines.append(f"{feature_kind} {format_score(theirs)}" + (f", {protocol}" if protocol else ""))
-            if difference is not None:
-                lines.append(f"difference {difference_words(difference)}" + (" points" if ours.metric.is_share else ""))
+    for feature_kind, score in theirs.items():
+        protocol = format_settings(score.protocol) if score.protocol != ours.protocol else ""
+        lines.append(f"{feature_kind} {format_score(score)}" + (f", {protocol}" if protocol else ""))
+        difference = encoder_less(view, feature_kind, evaluation, metric)
+        if difference is not None:
+            lines.append(f"difference {difference_words(difference)}" + (" points" if ours.metric.is_share else ""))
     return marked(f"{evaluation}, {metric}", ours.metric), value, [*lines, *ours.notes]
 
 
-def _scores(view: RunView) -> Iterator[tuple[str, dict[str, Score]]]:
-    for evaluation, metric in view.headlines:
-        scores = {feature_kind: view.test_scores.get((evaluation, metric, feature_kind, ALL)) for feature_kind in KINDS}
-        yield (
-            f"{evaluation}, {metric}",
-            {feature_kind: score for feature_kind, score in scores.items() if score is not None},
-        )
-
-
-def _tabulate_scores(view: RunView, every: Mapping[str, Mapping[str, Score]]) -> Markup:
+def _tabulate_scores(view: RunView, every: Mapping[tuple[str, str], Mapping[str, Score]]) -> Markup:
     lines: list[list[str]] = []
     chosen: list[list[str]] = []
-    for (evaluation, metric), (name, kinds) in zip(view.headlines, every.items(), strict=True):
-        ours = kinds[ENCODER]
+    for (evaluation, metric), scores in every.items():
+        ours, name = scores[ENCODER], f"{evaluation}, {metric}"
         line = [marked(name, ours.metric), format_score(ours)]
         for feature_kind in BASELINES:
             difference = encoder_less(view, feature_kind, evaluation, metric)
-            line.append("" if feature_kind not in kinds else format_score(kinds[feature_kind]))
+            line.append("" if feature_kind not in scores else format_score(scores[feature_kind]))
             line.append("" if difference is None else difference_words(difference, share=ours.metric.is_share))
         lines.append([*line, format_count(ours.count, ours.counted)])
-        chosen += [[name, feature_kind, remark] for feature_kind, score in kinds.items() if (remark := remarks(score))]
+        chosen += [[name, feature_kind, remark] for feature_kind, score in scores.items() if (remark := remarks(score))]
     titles = (title for feature_kind in BASELINES for title in (feature_kind, f"encoder less {feature_kind}"))
     head = ["", "encoder", *titles, "mean of"]
     filled = [column for column in range(len(head)) if any(line[column] for line in lines)]
-    scores = table([head[column] for column in filled], [[line[column] for column in filled] for line in lines])
-    return scores + (folded("Choices", table(["", "features", "choices"], chosen)) if chosen else "")
+    body = table([head[column] for column in filled], [[line[column] for column in filled] for line in lines])
+    return body + (folded("Choices", table(["", "features", "choices"], chosen)) if chosen else "")
 
 
 class CalibrationSection(Section):
     """Reliability diagram of the linear probe."""
 
     def content(self, views: Sequence[RunView]) -> Content | None:
-        lines = {feature_kind: _bins(views[0], feature_kind) for feature_kind in KINDS}
-        lines = {feature_kind: bins for feature_kind, bins in lines.items() if bins}
+        lines = {feature_kind: bins for feature_kind in KINDS if (bins := _bins(views[0], feature_kind))}
         if not lines:
             return None
         figure = plots.with_intervals(lines, "mean confidence, %", "accuracy, %", diagonal=True)
@@ -145,15 +124,11 @@ class RobustnessSection(Section):
         if not by_corruption or clean is None:
             return None
         dots = {"clean": {"clean": dot_of(clean)}}
-        dots |= {
-            name: {severity: dot_of(score) for severity, score in scores.items()}
-            for name, scores in by_corruption.items()
-        }
         severities = sorted({severity for scores in by_corruption.values() for severity in scores})
-        rows = [
-            [name, *(format_score(scores[severity]) if severity in scores else "" for severity in severities)]
-            for name, scores in by_corruption.items()
-        ]
+        rows: list[list[str]] = []
+        for name, scores in by_corruption.items():
+            dots[name] = {severity: dot_of(score) for severity, score in scores.items()}
+            rows.append([name, *(format_score(scores[level]) if level in scores else "" for level in severities)])
         figure = plots.as_html(plots.dots(dots, "accuracy on the test part, %"), "robustness")
         introduction = sentence("robustness", clean=format_score(clean))
         return Content("Robustness", introduction, figure + table(["", *severities], rows))
@@ -176,9 +151,8 @@ class ChoicesSection(Section):
         for score in tried:
             name, feature_kind = _kind_of(score)
             best = score.settings == chosen[name, feature_kind]
-            rows.append(
-                [name, feature_kind, format_settings(score.settings), format_score(score), "chosen" if best else ""]
-            )
+            cells = [format_settings(score.settings), format_score(score), "chosen" if best else ""]
+            rows.append([name, feature_kind, *cells])
             setting, number, rest = axis(score.settings)
             if score.metric.is_share and number is not None:
                 value, low, high = (100 * bound for bound in (score.value, score.low, score.high))
@@ -199,7 +173,6 @@ def _kind_of(score: Score) -> tuple[str, str]:
 
 def axis(settings: Mapping[str, Any]) -> tuple[str, float | None, list[str]]:
     """Return the first setting that is a positive number, its value, and the other settings in words."""
-    numbers = (name for name, value in settings.items() if isinstance(value, (int, float)) and value > 0)
-    first = next(numbers, None)
+    first = next((name for name, value in settings.items() if isinstance(value, (int, float)) and value > 0), None)
     remaining = [format_settings({name: value}) for name, value in settings.items() if name != first]
     return first or "", None if first is None else settings[first], remaining

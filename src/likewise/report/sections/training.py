@@ -16,7 +16,7 @@ from likewise.report.sections.section import Content, Section
 from likewise.report.setting import Setting, settings_of
 from likewise.runs.curves import ClassMean
 from likewise.runs.score_format import format_count
-from likewise.runs.scores import ALL, ENCODER, Score
+from likewise.runs.scores import ALL, ENCODER
 
 MAX_POINTS = 2000  # of a curve; a page has no more pixels across
 MAX_HISTOGRAMS = 6  # histograms that are drawn as heat maps
@@ -40,24 +40,19 @@ class CurvesSection(Section):
         if not training and not validation:
             return None
         figures = [(training, "step", "curves"), (validation, "epoch", "validation")]
-        body = Markup().join(
-            plots.as_html(plots.curves(panels, across), name) for panels, across, name in figures if panels
-        )
+        drawn = [plots.as_html(plots.curves(panels, across), name) for panels, across, name in figures if panels]
         rank = any(name.endswith("effective rank") for name in validation)
-        return Content("Training", sentence("curves", rank=rank), body)
+        return Content("Training", sentence("curves", rank=rank), Markup().join(drawn))
 
 
 def _over_epochs(view: RunView) -> dict[str, Curve]:
     """Return the encoder's scores over all samples that were taken during training, shares in percent, by epoch."""
-    curves: defaultdict[str, dict[int, Score]] = defaultdict(dict)
+    curves: defaultdict[str, dict[int, float]] = defaultdict(dict)
     for score in view.scores:
         if score.epoch is not None and score.group == ALL and score.features == ENCODER:
-            curves[f"{score.evaluation}, {score.metric}"][score.epoch] = score
-    factors = {name: 100 if next(iter(by_epoch.values())).metric.is_share else 1 for name, by_epoch in curves.items()}
-    return {
-        name: [(epoch, factors[name] * by_epoch[epoch].value) for epoch in sorted(by_epoch)]
-        for name, by_epoch in curves.items()
-    }
+            factor = 100 if score.metric.is_share else 1
+            curves[f"{score.evaluation}, {score.metric}"][score.epoch] = factor * score.value
+    return {name: sorted(by_epoch.items()) for name, by_epoch in curves.items()}
 
 
 def thinned(points: Curve) -> Curve:
@@ -132,13 +127,12 @@ def _groups(means: Sequence[ClassMean], sizes: Mapping[str, int]) -> dict[str, S
 
 
 def _by_epoch(means: Sequence[ClassMean]) -> Curve:
-    epochs: defaultdict[int, list[ClassMean]] = defaultdict(list)
+    totals: dict[int, float] = defaultdict(float)
+    counts: dict[int, int] = defaultdict(int)
     for mean in means:
-        epochs[mean.epoch].append(mean)
-    return [
-        (epoch, sum(mean.mean * mean.count for mean in epoch_means) / sum(mean.count for mean in epoch_means))
-        for epoch, epoch_means in sorted(epochs.items())
-    ]
+        totals[mean.epoch] += mean.mean * mean.count
+        counts[mean.epoch] += mean.count
+    return [(epoch, totals[epoch] / counts[epoch]) for epoch in sorted(counts)]
 
 
 class FactsSection(Section):
@@ -149,22 +143,14 @@ class FactsSection(Section):
     def content(self, views: Sequence[RunView]) -> Content | None:
         if len(views) == 1:
             lost = [[name] for name in views[0].metadata.get("undecodable", {}).values()]
-            return Content(
-                "Run", "", definitions(_facts(views[0]).items()) + list_file("left-out.csv", ["image"], lost)
-            )
+            body = definitions(_facts(views[0]).items()) + list_file("left-out.csv", ["image"], lost)
+            return Content("Run", "", body)
         first, *other_facts = map(_facts, views)
-        shared = [
-            (name, value) for name, value in first.items() if all(facts.get(name) == value for facts in other_facts)
-        ]
-        rows = [
-            [
-                view.setting,
-                "" if view.seed is None else str(view.seed),
-                view.run.name,
-                ", ".join(map("=".join, view.options.items())),
-            ]
-            for view in views
-        ]
+        shared = [pair for pair in first.items() if all(pair in facts.items() for facts in other_facts)]
+        rows: list[list[str]] = []
+        for view in views:
+            seed, options = "" if view.seed is None else str(view.seed), map("=".join, view.options.items())
+            rows.append([view.setting, seed, view.run.name, ", ".join(options)])
         listed = table(["setting", "seed", "run", "differs in"], rows, most=len(rows))
         return Content("Runs", sentence("runs"), definitions(shared) + listed)
 

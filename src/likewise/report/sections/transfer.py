@@ -13,11 +13,7 @@ from likewise.report.transfer import SCRATCH, TransferScore, verdict_on
 
 @final
 class TransferSection(Section):
-    """The scores of a transfer by the number of labels, as curves and as a table.
-
-    Args:
-        scores: The scores.
-    """
+    """The scores of a transfer by the number of labels, as curves and as a table."""
 
     runs = "any"
 
@@ -31,8 +27,7 @@ class TransferSection(Section):
             row, labelled = score.row, "" if score.labelled is None else f"{score.labelled:,.0f}"
             rows.append([row.setting, row.evaluation, labelled, *row.cells])
             if score.labelled is not None:
-                text = f"{row.evaluation}: {row.score_words}, over {row.interval}"
-                dot = plots.Dot(100 * row.value, 100 * row.low, 100 * row.high, text)
+                dot = row.dot._replace(words=f"{row.evaluation}: {row.dot.words}")
                 lines.setdefault(row.setting, []).append((score.labelled, dot))
         figure = plots.with_intervals(lines, "samples with a label", "accuracy on the test part, %", logarithmic=True)
         head = ["method", "labels", "samples with a label", *head_of_cells(SCRATCH, "accuracy")]

@@ -85,7 +85,6 @@ class EpisodeMaps(ClassParameters, LossInput):
             self.linear = nn.Linear(channels, context.num_labels)
 
     def check_batches(self, batches: Batches, context: InputContext) -> None:
-        """Raise a ValueError unless batches are episodes, and cells can show parts of images if these are mixed."""
         super().check_batches(batches, context)
         if not (isinstance(batches, Episodes) and batches.mix):
             return
@@ -132,7 +131,7 @@ class EpisodeMaps(ClassParameters, LossInput):
         if mix is None:
             return ours
         if self._grid is None:
-            raise RuntimeError("mixed queries need an encoder whose cells are known")  # refused before training
+            raise RuntimeError("mixed queries need an encoder whose cells are known")  # see check_batches
         partners: Int[Tensor, "e q"] = classes.gather(1, mix.partners)
         image = (step.inputs.shape[-2], step.inputs.shape[-1])
         theirs: Bool[Tensor, "e h w"] = owned_by_partner(

@@ -46,7 +46,6 @@ class ClassParameters(WithRate):
         self._made_by = None if optimizer is None else class_of(path, Optimizer)
 
     def optimizer_of(self, make: Callable[..., Optimizer]) -> Callable[..., Optimizer] | None:
-        """Return what makes its own optimizer: of another class, or the training's with another rate."""
         if self.lr is None:
             return None
         keywords = getattr(make, "keywords", {}) if self._made_by is None else {}

@@ -33,8 +33,8 @@ class LossSignature:
     Example:
         >>> import likewise as lw
         >>> signature = LossSignature.by(lw.MSCLoss)
-        >>> sorted(signature.required), sorted(signature.optional), LossSignature.by(lw.NTXentLoss).required
-        (['labels', 'prototypes', 'queries'], ['queue', 'queue_labels'], frozenset({'embeddings'}))
+        >>> sorted(signature.required), sorted(signature.optional)
+        (['labels', 'prototypes', 'queries'], ['queue', 'queue_labels'])
     """
 
     loss: str = ""
@@ -182,7 +182,7 @@ class LossInput(Described, nn.Module, ABC):
 
 
 def concrete_subclasses(base: type[T]) -> Iterator[type[T]]:
-    """Yield the subclasses of a class that are not abstract, also where somebody has subclassed them in turn."""
+    """Yield the subclasses of a class that are not abstract, and theirs."""
     for subclass in base.__subclasses__():
         yield from concrete_subclasses(subclass)
         if not inspect.isabstract(subclass):

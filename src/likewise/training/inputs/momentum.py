@@ -11,7 +11,7 @@ from likewise.models import PredictionHead
 from likewise.training.inputs.loss_input import InputContext, LossInput, LossSignature
 from likewise.training.step import Step
 
-QUEUE = "queue"  # its keys come from the momentum encoder, if there is one
+QUEUE = "queue"
 
 
 @final
@@ -48,11 +48,9 @@ class Momentum(LossInput):
         self.slow.total_steps = max(steps, 1) if self.rising else None
 
     def serves(self, signature: LossSignature, supplied: frozenset[str]) -> bool:
-        """Return whether the loss uses it: directly, or through the keys of a queue."""
-        return bool(self.given_to(signature)) or QUEUE in signature.names & supplied
+        return bool(self.given_to(signature)) or QUEUE in signature.names & supplied  # whose keys are its own
 
     def given_to(self, signature: LossSignature) -> frozenset[str]:
-        """Return the names that it supplies, with labels only for what it supplies."""
         names = super().given_to(signature)
         return names - {f"{what}_labels" for what in ("key", "reference") if f"{what}s" not in names}
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 from torch import Tensor, nn
 
@@ -22,26 +22,21 @@ SEPARATORS = (";", "|", ",")
 MADE_IF_REQUIRED = (LabelPrototypes, Classifier, Predictor, Momentum, EpisodeMaps, EpisodeMeans)
 
 
-class Resolution(NamedTuple):
-    """The inputs of a loss, those given first, and which of them supplies each of its arguments."""
-
-    inputs: tuple[LossInput, ...]
-    suppliers: dict[str, LossInput]
-
-
-def resolve(signature: LossSignature, chosen: Sequence[LossInput], label_kind: LabelKind | None) -> Resolution:
-    """Find an input for each argument of a loss; a ValueError tells which has none, or two, or is not the loss's.
+def resolve(
+    signature: LossSignature, chosen: Sequence[LossInput], label_kind: LabelKind | None
+) -> tuple[tuple[LossInput, ...], dict[str, LossInput]]:
+    """Return the inputs of a loss, and the one that supplies each argument; a ValueError says what does not fit.
 
     Given inputs take precedence. Inputs for other required arguments are made with defaults. What every batch has
     comes last. The kind of the data's labels decides which inputs have some, and which other losses an error suggests.
     """
 
     def supplied(inputs: Sequence[LossInput]) -> dict[str, LossInput]:
-        without = {supplier: frozenset[str]() if label_kind else supplier.of_labels for supplier in inputs}
         return {
             name: supplier
             for supplier in reversed(inputs)
-            for name in sorted(supplier.given_to(signature) - without[supplier])
+            for name in sorted(supplier.given_to(signature))
+            if label_kind or name not in supplier.of_labels
         }
 
     _check_given(signature, chosen, label_kind)
@@ -55,12 +50,12 @@ def resolve(signature: LossSignature, chosen: Sequence[LossInput], label_kind: L
     suppliers = supplied(inputs)
     if missing := signature.required - suppliers.keys():
         raise ValueError(_nothing_supplies(missing, signature))
-    return Resolution(inputs, suppliers)
+    return inputs, suppliers
 
 
 @final
 class LossInputs(nn.Module):
-    """The inputs of a training, and which of them supplies each argument of the loss's forward; see `resolve`.
+    """The inputs of a training, and which of them supplies each argument of the loss's forward.
 
     Args:
         loss: The loss.
@@ -68,7 +63,7 @@ class LossInputs(nn.Module):
         chosen: The inputs; an empty list: none. None: the loss's `recommended_inputs`.
 
     Raises:
-        ValueError: The data has no labels of the loss's kind, or what `resolve` raises.
+        ValueError: The data has no labels of the loss's kind, or an argument has no input, or two.
     """
 
     def __init__(self, loss: Loss, context: InputContext, chosen: Sequence[LossInput] | None = None) -> None:
@@ -162,17 +157,16 @@ def check_labels(loss: type[Loss], label_kind: LabelKind | None, names: Sequence
     if _takes(loss, label_kind):
         return
     takes = " or ".join(sorted(loss.label_kinds))
-    fitting = sorted(
-        loss_class.__name__
-        for loss_class in _ours()
-        if bool(loss_class.label_kinds) == bool(label_kind) and _takes(loss_class, label_kind)
-    )
-    has, remedy = label_kind or "no labels", f"choose one of {', '.join(fitting)}"
-    if label_kind is None:
-        remedy = (
-            "--loss simclr trains without any, and likewise embed and likewise search need no training; or "
-            + remedy.replace("choose one of", "another of")
+    fitting = ", ".join(
+        sorted(
+            loss_class.__name__
+            for loss_class in _ours()
+            if bool(loss_class.label_kinds) == bool(label_kind) and _takes(loss_class, label_kind)
         )
+    )
+    has, remedy = label_kind or "no labels", f"choose one of {fitting}"
+    if label_kind is None:
+        remedy = f"--loss simclr trains without any; or choose another of {fitting}"
     several = [(separator, name) for separator in SEPARATORS for name in names if separator in name]
     if label_kind == "classes" and several:
         separator, name = several[0]
@@ -204,11 +198,10 @@ def _check_given(signature: LossSignature, inputs: Sequence[LossInput], label_ki
     none = "SecondTower" if any(isinstance(loss_input, SecondTower) for loss_input in inputs) else "[]"
     for loss_input in inputs:
         if not loss_input.serves(signature, supplied):
+            losses = sorted(_ours(), key=lambda loss_class: (-len(loss_class.label_kinds), loss_class.__name__))
             able = [
                 loss_class.__name__
-                for loss_class in sorted(
-                    _ours(), key=lambda loss_class: (-len(loss_class.label_kinds), loss_class.__name__)
-                )
+                for loss_class in losses
                 if _takes(loss_class, label_kind) and loss_input.serves(LossSignature.by(loss_class), supplied)
             ]
             raise ValueError(
@@ -225,6 +218,5 @@ def _nothing_supplies(missing: frozenset[str], signature: LossSignature) -> str:
         return f"expected inputs for all that {signature.loss} needs, got none for {names}: add {' or '.join(able)}"
     return (
         f"expected a loss whose arguments are supplied, got {signature.loss}, which needs {names}: take InfoNCELoss "
-        f"or NTXentLoss for views, write a LossInput with {'these methods' if len(missing) > 1 else 'that method'}, or "
-        f"call {signature.loss} in your own loop"
+        f"or NTXentLoss for views, write a LossInput with a method for it, or call {signature.loss} in your own loop"
     )

@@ -58,9 +58,7 @@ class SecondTower(WithRate, LossInput):
     ) -> None:
         super().__init__(rate_factor)
         if shared and (encoder is not None or head is not None or rate_factor != 1):
-            raise ValueError(
-                "expected one network for both sides, shared=True, got an encoder, a head or a rate of one"
-            )
+            raise ValueError("expected one network for both sides, shared=True, got an encoder, head or rate of one")
         self.shared = shared
         if encoder is not None:
             self.tower = encoder if head is None else Projected(encoder, head)

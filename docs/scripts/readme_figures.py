@@ -1,4 +1,4 @@
-"""A script that draws the figures of the README into docs/images: ``uv run python docs/readme_figures.py [RUN]``.
+"""The figures of the README, drawn into docs/images: ``uv run python docs/scripts/readme_figures.py [RUN]``.
 
 `cost.svg` shows time and memory against rows from committed results of ``python -m benchmarks losses``.
 `beside.svg` shows how many times ours other libraries take, from results of `python -m benchmarks beside`.
@@ -20,8 +20,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
-HERE = Path(__file__).parent
-RESULTS = HERE.parent / "benchmarks" / "results" / "losses-AMD-EPYC.json"
+DOCS = Path(__file__).resolve().parent.parent
+RESULTS = DOCS.parent / "benchmarks" / "results" / "losses-AMD-EPYC.json"
 BESIDE = RESULTS.with_name("beside-AMD-EPYC.json")
 GREY = "#808080"  # readable on white and on black
 LOSS = "SupConLoss"
@@ -121,7 +121,7 @@ def page(run: Path, picture: Path) -> None:
 
 
 if __name__ == "__main__":
-    folder = HERE / "images"
+    folder = DOCS / "images"
     folder.mkdir(exist_ok=True)
     measured = json.loads(RESULTS.read_text(encoding="utf-8"))["results"]
     with mpl.rc_context({name: GREY if value == TEXT else value for name, value in STYLE.items()}):

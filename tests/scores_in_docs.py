@@ -259,9 +259,9 @@ def _points_there(quote, found, settings):
 
 
 def _value(of_score, setting):
-    """Return the mean of a setting, or the difference of two, with the ends of its interval if there is one."""
+    """Return the mean of a setting and half of its interval, or the difference of two with the ends of its interval."""
     ours, _, first = setting.partition(" \u2212 ")
-    return difference(of_score, ours, first) if first else interval([value for value, _ in of_score[ours].values()])[:1]
+    return difference(of_score, ours, first) if first else interval([value for value, _ in of_score[ours].values()])
 
 
 def _says(written, found, kind, quote):
@@ -272,7 +272,7 @@ def _says(written, found, kind, quote):
         return all(agrees(each, end, signed=False) for each, end in zip(written, ends, strict=True))
     if kind == "most":
         return len(written) == 1 and agrees(written[0], max(firsts, key=abs), signed=False)
-    expected = [value for each in found for value in (each if "[" in quote else each[:1])]
+    expected = [value for each in found for value in (each if "[" in quote or "±" in quote else each[:1])]
     return len(written) == len(expected) and all(
         agrees(each, value, signed=each[0] in "+-\u2212" or "[" in quote)
         for each, value in zip(written, expected, strict=True)

@@ -1,5 +1,7 @@
 """What the pages must have: every loss where a reader looks for it, scores with sources, what is open in one list."""
 
+import hashlib
+import importlib
 import json
 import re
 import subprocess
@@ -239,6 +241,29 @@ def test_predictions_of_scaling_are_those_of_the_script():
     assert done.stdout in page
     assert '`backend="triton"`, which has to be asked for: "auto" takes tiles' in page
     assert lw.SupConLoss().backend == "auto"
+
+
+def test_no_picture_is_older_than_what_it_shows(monkeypatch):
+    """By a digest of its data and of the code that draws it."""
+    monkeypatch.syspath_prepend(DOCS / "scripts")
+    pictures = importlib.import_module("pictures")
+    noted = json.loads((DOCS / "images" / "digests.json").read_text(encoding="utf-8"))
+    assert {path.name for path in (DOCS / "images").iterdir()} - {"digests.json"} == noted.keys()
+    old = [name for name in noted if pictures.digest(name) != noted[name]]
+    assert old == [], f"draw them again: uv run python docs/scripts/pictures.py {' '.join(old)}"
+
+
+TRANSLATED = re.compile(r"<!-- translated: (\w+) -->")
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.*.md")), ids=lambda page: page.name)
+def test_a_translation_is_of_the_english_page_as_it_is(page):
+    """It notes a digest of the English text; where that has moved on, read both, and note the new one."""
+    english = prose(page.with_name(f"{page.name.split('.')[0]}.md").read_text(encoding="utf-8"))
+    digest = hashlib.sha256(english.encode()).hexdigest()[:12]
+    noted = TRANSLATED.search(page.read_text(encoding="utf-8"))
+    assert noted is not None, f"add <!-- translated: {digest} -->"
+    assert noted[1] == digest, f"the English page has changed: bring the translation up to date, and note {digest}"
 
 
 @pytest.mark.slow

@@ -230,7 +230,7 @@ def test_the_table_of_kernels_is_that_of_its_file():
 
 def test_predictions_of_scaling_are_those_of_the_script():
     """And the page says for which backend its times are."""
-    page = (DOCS / "scaling.md").read_text(encoding="utf-8")
+    page = (DOCS / "performance.md").read_text(encoding="utf-8")
     done = subprocess.run(
         [sys.executable, str(DOCS / "scripts" / "scaling_predictions.py")],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""A script that writes the table of predictions in docs/scaling.md: memory, bytes and time of a step's loss.
+"""A script that writes the table of predictions in docs/performance.md: memory, bytes and time of a step's loss.
 
     uv run python docs/scripts/scaling_predictions.py
 

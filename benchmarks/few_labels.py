@@ -4,9 +4,9 @@
 
 FILE.npz has images, labels, names and test, as `likewise train FILE.npz` reads them; 40 % of its training part is used.
 Runs go to FOLDER/SETTING, one after the other, and one that is there is not trained again:
-`docs/result_tables.py gather` puts their scores into a file. Every method takes as many steps as all others: what
-fine-tuning takes, a quarter of SimCLR's, is added to the budget of the others. The network is a ResNet-8 of width 16.
-Views are mild crops and flips, but for SimCLR, which has its own. LOG.md says what was chosen on validation.
+`docs/scripts/result_tables.py gather` puts their scores into a file. Every method takes as many steps as all others:
+what fine-tuning takes, a quarter of SimCLR's, is added to the budget of the others. The network is a ResNet-8 of width
+16. Views are mild crops and flips, but for SimCLR, which has its own. LOG.md says what was chosen on validation.
 """
 
 import argparse

@@ -3,7 +3,7 @@
     python benchmarks/other_classes.py SOURCE.npz TARGET.npz FOLDER [--seeds 3] [--per-class 5 20 100] [--epochs 12]
 
 docs/results/few-labels.md says how the two files are made. Each seed trains an encoder of its own, FOLDER/source, and
-draws its own labels, FOLDER/SEED; what is there is not trained again. `docs/result_tables.py gather FILE.csv
+draws its own labels, FOLDER/SEED; what is there is not trained again. `docs/scripts/result_tables.py gather FILE.csv
 FOLDER/SEED` puts the scores of a seed into a file. The network is a ResNet-8 of width 16; views are mild crops and
 flips. LOG.md says what was chosen on validation.
 """

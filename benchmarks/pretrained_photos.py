@@ -7,8 +7,8 @@
 `benchmarks/public_tables.py` writes the tables. Every method sees as many photos in two views, on as many steps;
 "SupCon, then cross-entropy" halves them. All else is as by default. With --rates, each
 method but the last is trained with each rate, in a folder of its own: LOG.md says which was chosen. Runs go to
-FOLDER/SETTING, and one that is there is not trained again: `docs/result_tables.py gather` puts their scores into a
-file. The frozen network is in every run, as it began.
+FOLDER/SETTING, and one that is there is not trained again: `docs/scripts/result_tables.py gather` puts their scores
+into a file. The frozen network is in every run, as it began.
 """
 
 import argparse

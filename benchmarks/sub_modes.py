@@ -4,9 +4,9 @@
 
 FILE.npz has images, labels and names (coarse), fine_labels and fine_names, and test, as `likewise train FILE.npz` reads
 them; 40 % of its training part is used. Runs go to FOLDER/SETTING, seed by seed, and one that is there is not trained
-again: `docs/result_tables.py gather` puts their scores into a file. The network is a ResNet-8 of width 16. Views are
-mild crops and flips, but for SimCLR, which has its own. RASCAL with uniform weights is SupCon, bit for bit, and records
-how far ranks drift: it stands for SupCon here.
+again: `docs/scripts/result_tables.py gather` puts their scores into a file. The network is a ResNet-8 of width 16.
+Views are mild crops and flips, but for SimCLR, which has its own. RASCAL with uniform weights is SupCon, bit for bit,
+and records how far ranks drift: it stands for SupCon here.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Several labels for each text: data of `datasets`, a model of `transformers`, and MSC.
 
-    pip install 'likewise[hub,text]'
+    pip install '.[hub,text]'
     python hugging_face.py
 
 The texts are made up here and read from a JSON-lines file; the model is a tiny BERT with random weights, saved to a

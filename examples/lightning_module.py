@@ -1,6 +1,6 @@
 """SimCLR in a Lightning module of your own, without labels.
 
-    pip install 'likewise[train]'
+    pip install '.[train]'
     python lightning_module.py
 
 Digits stand at random places of a larger image, so that pixels say little about which of them are alike. The network

@@ -1,6 +1,6 @@
 """MoCo by hand: a momentum encoder, a queue of its keys, and InfoNCE.
 
-    pip install 'likewise[train]'
+    pip install '.[train]'
     python moco.py
 
 Digits stand at random places of a larger image, and their classes are not used in training. At the end we count how

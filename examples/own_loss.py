@@ -1,6 +1,6 @@
 """A loss of your own, trained by the command: put this file into the current folder, or anywhere on Python's path.
 
-    pip install 'likewise[train]'
+    pip install '.[train]'
     likewise train --loss own_loss.ViewWeightedLoss --loss.own_views 4 --trainer.max_epochs 3
 
 `likewise train --loss.help own_loss.ViewWeightedLoss` lists its options: they are the parameters of `__init__`. What

@@ -1,6 +1,6 @@
 """A new loss in five lines: the pair weights of your own problem.
 
-    pip install 'likewise[train]'
+    pip install '.[train]'
     python pair_weights.py
 
 Four in ten labels are an expert's; the others are guesses, and most of them are wrong. Each label has a trust, 1 or

@@ -1,6 +1,6 @@
 """SupCon in a training loop of your own: plain PyTorch, a loss and an augmentation.
 
-    pip install 'likewise[train]'
+    pip install '.[train]'
     python training_loop.py
 
 A small network learns scikit-learn's digits from two views of each image and its class. Then a nearest-neighbour

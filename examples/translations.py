@@ -1,6 +1,6 @@
 """Two languages in one space: `lw.train` on two files of lines, recall in both directions, nearest translations.
 
-    pip install 'likewise[train,text]'
+    pip install '.[train,text]'
     python translations.py train.en.gz train.de.gz
 
 Line n of one is the translation of line n of the other (github.com/multi30k/dataset). Without files, 2,000 are made up.

@@ -4,30 +4,21 @@ A table stands below a comment that names its file, and what its arrows compare 
 
     <!-- scores: label-sets-yeast, compared with BCE -->
 
-Numbers in prose are quoted at the end of their page, one claim a line, with files, scores and settings:
-
-    <!-- scores
-    +3.3 points of kNN | cifar100-20-lt50-fresh | kNN, accuracy | RASCAL, current − SupCon
-    by 1.4 to 2.2 on scene | range | label-sets-scene-tenth | retrieval, Jaccard@10 | MSC − BCE; SupCon − BCE
-    76.5 against 75.3 % | published: Khosla et al., 2020
-    -->
-
-Several files are parted by spaces, scores and settings by semicolons; numbers are in the order of files, then scores,
-then settings, each with its interval if it has one. "range" is the least and the largest of all, "most" the largest,
-both without sign, but for "above" and "below" in the quote; "gain" what the first of two files has more than the
-second, by settings, then scores. What is not computed says why: "published:", "no file:" (single runs were not kept) or
-"not a score:".
+Numbers in prose are quoted in benchmarks/results/claims.yaml, page by page, with files, scores and settings; its first
+lines say how.
 """
 
 import csv
 import re
+from collections.abc import Mapping
 from functools import cache
 from itertools import product
 from math import sqrt
 from pathlib import Path
 from statistics import mean, stdev
-from typing import NamedTuple
+from typing import Any
 
+import yaml
 from scipy.stats import t
 
 ROOT = Path(__file__).parent.parent
@@ -46,15 +37,11 @@ COMMENT = re.compile(r"<!--(.*?)-->", re.DOTALL)
 NAMES = {"probe": "linear probe", "own": "own classifier"}
 RAW, BEGUN = "raw", "as it began"
 BASELINES = {RAW, BEGUN}
-KINDS = "range", "most", "gain"
 OTHER = "published:", "no file:", "not a score:"
 
-
-class Claim(NamedTuple):
-    """What is quoted from a page, and the fields of its source."""
-
-    quote: str
-    fields: list[str]
+Claim = Mapping[str, Any]
+"""A quote from a page, with the files, scores and settings of its numbers; or the source of what is not computed."""
+CLAIMS: Mapping[str, list[Claim]] = yaml.safe_load((RESULTS / "claims.yaml").read_text(encoding="utf-8"))
 
 
 @cache
@@ -234,14 +221,6 @@ def without_code(page):
     return re.sub(r"(?<=\n)\n(?: {4}[^\n]*\n)+", "\n", page)
 
 
-def claims(page):
-    """Return what a page quotes at its end, with the sources."""
-    lines = [
-        line for found in COMMENT.findall(page) if found.startswith(" scores\n") for line in found.splitlines()[1:]
-    ]
-    return [Claim(quote, fields) for quote, *fields in (re.split(r" \| ", line) for line in lines if line.strip())]
-
-
 def prose(page):
     """Return the text of a page without comments, tables, code and spans of code, its white space single."""
     page = COMMENT.sub("", without_code(page))
@@ -253,18 +232,21 @@ def prose(page):
 
 def mistake_of_claim(claim):
     """Say what of a claim is not what its source says; None where all is."""
-    kind = claim.fields[0] if claim.fields[0] in KINDS else ""
-    if claim.fields[0].startswith(OTHER):
-        return None
-    files, names, settings = (each.split("; ") for each in claim.fields[kind != "" :])
+    if "source" in claim:
+        return None if claim["source"].startswith(OTHER) else f"{claim['quote']!r}: a source begins with one of {OTHER}"
+    files, names, settings, kind = claim["files"], claim["scores"], claim["settings"], claim.get("kind")
     if kind == "gain":
-        longer, shorter = map(scores, files[0].split())
-        found = [[_value(longer[name], of)[0] - _value(shorter[name], of)[0]] for of, name in product(settings, names)]
+        longer, shorter = map(scores, files)
+        found = [
+            [_value(longer[name], setting)[0] - _value(shorter[name], setting)[0]]
+            for setting, name in product(settings, names)
+        ]
     else:
-        every = product(files[0].split(), names, settings)
+        every = product(files, names, settings)
         found = [_value(scores(file)[name], setting) for file, name, setting in every]
-    right = _says(numbers(claim.quote), found, kind, claim.quote) and _points_there(claim.quote, found, settings)
-    return None if right else f"{claim.quote!r}: the files say {found}"
+    quote = claim["quote"]
+    right = _says(numbers(quote), found, kind, quote) and _points_there(quote, found, settings)
+    return None if right else f"{quote!r}: the files say {found}"
 
 
 def _points_there(quote, found, settings):
@@ -277,9 +259,9 @@ def _points_there(quote, found, settings):
 
 
 def _value(of_score, setting):
-    """Return the mean of a setting, or the difference of two, with the ends of its interval if there is one."""
+    """Return the mean of a setting and half of its interval, or the difference of two with the ends of its interval."""
     ours, _, first = setting.partition(" \u2212 ")
-    return difference(of_score, ours, first) if first else interval([value for value, _ in of_score[ours].values()])[:1]
+    return difference(of_score, ours, first) if first else interval([value for value, _ in of_score[ours].values()])
 
 
 def _says(written, found, kind, quote):
@@ -290,18 +272,18 @@ def _says(written, found, kind, quote):
         return all(agrees(each, end, signed=False) for each, end in zip(written, ends, strict=True))
     if kind == "most":
         return len(written) == 1 and agrees(written[0], max(firsts, key=abs), signed=False)
-    expected = [value for each in found for value in (each if "[" in quote else each[:1])]
+    expected = [value for each in found for value in (each if "[" in quote or "±" in quote else each[:1])]
     return len(written) == len(expected) and all(
         agrees(each, value, signed=each[0] in "+-\u2212" or "[" in quote)
         for each, value in zip(written, expected, strict=True)
     )
 
 
-def without_source(page):
+def without_source(page, claims):
     """Return the numbers of prose that look like scores and stand in no claim, with what stands around them."""
     text, found = prose(page), []
-    for claim in claims(page):
-        text = text.replace(claim.quote, re.sub(NUMBER, "#", claim.quote))
+    for claim in claims:
+        text = text.replace(claim["quote"], re.sub(NUMBER, "#", claim["quote"]))
     for sentence in re.split(r"(?<=[.!?]) |\n", text):
         if not re.search(SCORE, sentence):
             continue

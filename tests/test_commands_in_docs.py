@@ -5,6 +5,7 @@ What they read lies in a folder, made for each word by its ending.
 
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,56 @@ def test_every_command_of_a_page_is_understood(page, tmp_path, monkeypatch):
                 given(word)
         wrong.append(mistake(verb, words) if words else None)
     assert not list(filter(None, wrong))
+
+
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+NEEDS = {
+    "onnx": r"--format onnx|\.onnx\b",
+    "text": r"--encoder(\.encoder)? PretrainedTransformer|\b(texts|stories|pairs|captions|questions)\.(csv|jsonl)|"
+    r"\.txt\b|-texts\b",
+    "images": r"\b(photos|images|birds|mini|new|shards)/|\.(jpg|png|tar)\b|--data (Folder|Torchvision|Shards|STL10)|"
+    r"--encoder (Timm|resnet\d+)|cifar(10|100)?\b|cifar-fs|stl10|omniglot\b|image-folder|mini-imagenet",
+    "hub": r"\.(csv|tsv|jsonl|parquet)\b|--data (Hub|Table|Pairs|Text)\b",
+}
+"""What the words of a command tell of the extras that it needs; the first that fits."""
+
+
+def brought(extra):
+    """Return an extra with those that it brings."""
+    inner = {name for each in EXTRAS[extra] for name in re.findall(r"^likewise\[([\w,]+)\]", each)}
+    return {extra}.union(*(brought(name) for names in inner for name in names.split(",")))
+
+
+def named_extras(text):
+    """Return the extras that a page tells the reader to install, with those that they bring."""
+    several = re.findall(r"(?:\.|likewise)\[([\w,]+)\]", text)
+    return {extra for names in several for name in names.split(",") for extra in brought(name)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_names_the_extras_that_its_commands_need(page):
+    """Where the reader is: in the line that installs them, or a mention such as `likewise[images]`."""
+    there = named_extras(TEXTS[page])
+    lacking = {}
+    for verb, *words in commands(TEXTS[page]):
+        line = shlex.join([verb, *words])
+        needed = next((extra for extra, pattern in NEEDS.items() if re.search(pattern, line)), None)
+        if needed is not None and needed not in there:
+            lacking.setdefault(needed, line)
+    assert lacking == {}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_a_page_installs_and_runs_is_there(page):
+    """Extras are those of pyproject.toml, scripts are the repository's, and nothing is said to be on an index."""
+    text = TEXTS[page]
+    assert "pip install likewise" not in text.replace("by `pip install likewise`", "")  # of how to release
+    named_extras(text)
+    scripts = re.findall(r"(?<![\w/])(?:benchmarks|docs/scripts|examples|\.ci)/[\w/]+\.py", text)
+    assert [script for script in scripts if not (ROOT / script).is_file()] == []
+    measurements = re.findall(r"python -m benchmarks\.?\s?([a-z][\w-]+)", text)
+    known = {file.stem.replace("_", "-") for file in (ROOT / "benchmarks").glob("*.py")}
+    assert [name for name in measurements if name.replace("_", "-") not in known] == []
 
 
 def test_a_command_that_is_not_understood_is_found():

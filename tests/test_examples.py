@@ -153,5 +153,5 @@ def test_every_example_is_run_here_listed_there_and_says_how_to_run_it():
         assert f"| [{name}]({name}) |" in table
         assert (name if name == NOTEBOOK.name else f'\n--8<-- "examples/{name}"\n') in page
         text = cells("markdown")[0] if name == NOTEBOOK.name else (EXAMPLES / name).read_text(encoding="utf-8")
-        assert "    pip install 'likewise[" in text
+        assert "    pip install '.[" in text
         assert re.search(rf"^    (python|likewise train|jupyter lab) .*{Path(name).stem}", text, re.MULTILINE)

@@ -1,6 +1,6 @@
 """An encoder and a loss that learns its temperature in DeepSpeed's ZeRO: one module for the engine.
 
-pip install likewise deepspeed
+pip install . deepspeed
 python deepspeed_zero.py        # or: torchrun --nproc-per-node 2 deepspeed_zero.py
 """
 

@@ -1,6 +1,6 @@
 """An encoder and a loss that learns its temperature, sharded by FSDP2: one module, so that one call shards both.
 
-pip install likewise
+pip install .
 python fsdp.py        # or: torchrun --nproc-per-node 2 fsdp.py
 """
 

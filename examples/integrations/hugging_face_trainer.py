@@ -1,6 +1,6 @@
 """A tiny BERT in Hugging Face's Trainer learns that "a7" and "b7" mean the same: a module that returns its loss.
 
-pip install likewise datasets 'transformers[torch]'
+pip install . datasets 'transformers[torch]'
 python hugging_face_trainer.py        # or: torchrun --nproc-per-node 2 hugging_face_trainer.py
 """
 

@@ -1,6 +1,6 @@
 """A tiny network learns images by lightly's views and our loss, and another one by our views and lightly's loss.
 
-pip install likewise lightly
+pip install . lightly
 python lightly_views.py
 """
 

@@ -1,6 +1,6 @@
 """A tiny BERT learns that "a7" and "b7" mean the same, by low-rank additions to weights that stay as they are (LoRA).
 
-pip install likewise transformers peft
+pip install . transformers peft
 python lora.py
 """
 

@@ -1,6 +1,6 @@
 """A tiny network in a trainer of pytorch-metric-learning, with our loss and our queue instead of CrossBatchMemory.
 
-pip install likewise pytorch-metric-learning
+pip install . pytorch-metric-learning
 python metric_loss_only.py
 """
 

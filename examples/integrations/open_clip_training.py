@@ -1,6 +1,6 @@
 """A tiny CLIP in open_clip's own training learns the captions of striped pictures, with our loss in place of its own.
 
-pip install likewise 'open_clip_torch[training]'
+pip install . 'open_clip_torch[training]'
 python open_clip_training.py
 """
 

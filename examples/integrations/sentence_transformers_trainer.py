@@ -1,6 +1,6 @@
 """A tiny BERT in sentence-transformers' trainer learns that "a7" and "b7" mean the same, and "a7 b8" something else.
 
-pip install likewise 'sentence-transformers[train]'
+pip install . 'sentence-transformers[train]'
 python sentence_transformers_trainer.py        # or: torchrun --nproc-per-node 2 sentence_transformers_trainer.py
 """
 

@@ -1,9 +1,9 @@
 """A script that keeps the scores of many runs in one small file, and writes the tables of a results page from it.
 
-    uv run python docs/result_tables.py gather FILE.csv SETTING=FOLDER ...   adds the finished runs below each folder
-    uv run python docs/result_tables.py gather FILE.csv SWEEP                adds all settings of a sweep
-    uv run python docs/result_tables.py print FILE.csv [FIRST]               Markdown tables, and a verdict
-    uv run python docs/result_tables.py matrix FILE.csv FIRST SCORE ...      one table: a column for each score
+    uv run python docs/scripts/result_tables.py gather FILE.csv SETTING=FOLDER ...  adds the runs below each folder
+    uv run python docs/scripts/result_tables.py gather FILE.csv SWEEP               adds all settings of a sweep
+    uv run python docs/scripts/result_tables.py print FILE.csv [FIRST]              Markdown tables, and a verdict
+    uv run python docs/scripts/result_tables.py matrix FILE.csv FIRST SCORE ...     one table: a column for each score
 
 The file has a row for each score of each run on the test part, over all samples and by the size of classes. Of a sweep
 that tuned its settings it has the runs with the chosen options; FILE-tuning.csv has all trials. What others are

@@ -1,16 +1,19 @@
-"""A script that draws the figures of the README into docs/images: ``uv run python docs/readme_figures.py [RUN]``.
+"""The pictures in docs/images, each by its name: ``uv run python docs/scripts/pictures.py cost.svg``.
 
-`cost.svg` shows time and memory against rows from committed results of ``python -m benchmarks losses``.
-`beside.svg` shows how many times ours other libraries take, from results of `python -m benchmarks beside`.
-`weights.png` shows pull and push of three losses, drawn by `heat_maps`. With the folder of a run, `page.png` is the
-top of its page, opened in an installed Chromium.
+Figures are drawn from committed results of ``python -m benchmarks``; pictures of pages are taken of runs that are made
+for them, in an installed Chromium. `digests.json` has a digest of what each picture shows, which a test compares, so
+that none is older than its data or the code that draws it.
 """
 
+import hashlib
+import inspect
 import io
 import json
 import shutil
+import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +22,12 @@ from heat_maps import DRAWINGS, STYLE, TEXT, draw, weights_of
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
+from sklearn.datasets import load_digits
 
-HERE = Path(__file__).parent
-RESULTS = HERE.parent / "benchmarks" / "results" / "losses-AMD-EPYC.json"
+DOCS = Path(__file__).resolve().parent.parent
+RESULTS = DOCS.parent / "benchmarks" / "results" / "losses-AMD-EPYC.json"
 BESIDE = RESULTS.with_name("beside-AMD-EPYC.json")
+DIGESTS = DOCS / "images" / "digests.json"
 GREY = "#808080"  # readable on white and on black
 LOSS = "SupConLoss"
 CONTENDERS = {
@@ -104,15 +109,92 @@ def weights() -> Figure:
     return figure
 
 
-def page(run: Path, picture: Path) -> None:
-    """Open the page of a run in a browser, and keep a picture of its top."""
+FIGURES: dict[str, tuple[Callable[..., Figure], Path | None]] = {
+    "cost.svg": (cost, RESULTS),
+    "beside.svg": (beside, BESIDE),
+    "weights.png": (weights, None),
+}
+"""How each figure is drawn, and the results that it shows."""
+SETTINGS = ("SupCon: --loss supcon", "SimCLR: --loss simclr", "cross-entropy: --loss CrossEntropyLoss --views 1")
+PAGES: dict[str, Sequence[Sequence[str]]] = {
+    "page.png": [["train", "--name", "digits"]],
+    "comparison.png": [
+        ["sweep", "--seeds", "3", "--epochs", "10", *(word for one in SETTINGS for word in ("--setting", one))]
+    ],
+    "failed.png": [["train", "--name", "failed", "--lr", "0.0000001", "--epochs", "8", "--keep", "last"]],
+    "neighbours.png": [
+        ["train", "photos/", "--encoder", "ConvNet", "--data.size", "16", "--epochs", "8", "--report", "false"],
+        [
+            "search",
+            "RUN",
+            *(f"new/{row}.png" for row in (1501, 1604, 1708)),
+            "--among",
+            "photos/",
+            "--html",
+            "near.html",
+        ],
+    ],
+}
+"""The commands that make each page, on digits, which are files in photos/ and new/ too; RUN is the first's run."""
+
+
+def digest(name: str) -> str:
+    """Return a digest of what a picture shows: results and drawing code, or commands and templates of the page."""
+    known = hashlib.sha256()
+    if name in FIGURES:
+        draw_figure, results = FIGURES[name]
+        known.update(inspect.getsource(draw_figure).encode())
+        known.update(results.read_bytes() if results else inspect.getsource(weights_of).encode())
+    else:
+        known.update(json.dumps(PAGES[name]).encode())
+        for template in sorted((DOCS.parent / "src" / "likewise" / "report" / "templates").iterdir()):
+            known.update(template.read_bytes())
+    return known.hexdigest()[:16]
+
+
+def draw_picture(name: str) -> None:
+    """Draw a picture into docs/images, and note its digest."""
+    path = DOCS / "images" / name
+    if name in FIGURES:
+        draw_figure, results = FIGURES[name]
+        measured = [json.loads(results.read_text(encoding="utf-8"))["results"]] if results else []
+        with mpl.rc_context({key: GREY if value == TEXT else value for key, value in STYLE.items()}):
+            undated: dict[str, Any] = {"metadata": {"Date": None}} if name.endswith("svg") else {}
+            draw_figure(*measured).savefig(
+                path, transparent=True, bbox_inches="tight", pad_inches=0.05, dpi=200, **undated
+            )
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            photograph(make_page(PAGES[name], Path(folder)), path)
+    digests = json.loads(DIGESTS.read_text(encoding="utf-8")) if DIGESTS.is_file() else {}
+    written = json.dumps(dict(sorted((digests | {name: digest(name)}).items())), indent=1)
+    DIGESTS.write_text(f"{written}\n", encoding="utf-8")
+
+
+def make_page(commands: Sequence[Sequence[str]], folder: Path) -> Path:
+    """Run the commands in a folder, and return the newest page."""
+    digits = load_digits()
+    for row, (pixels, label) in enumerate(zip(digits.images, digits.target, strict=True)):
+        target = folder / "photos" / str(label) if row < 1500 else folder / "new"
+        target.mkdir(parents=True, exist_ok=True)
+        image = Image.fromarray((255 - pixels * 255 / 16).astype("uint8"))
+        image.resize((64, 64), Image.Resampling.BICUBIC).save(target / f"{row}.png")
+    for words in commands:
+        run = next((str(path.parent) for path in folder.rglob("run.json")), "RUN")
+        line = [run if word == "RUN" else word for word in words]
+        subprocess.run([sys.executable, "-m", "likewise", *line], cwd=folder, check=True)  # noqa: S603 - our own words
+    return max(folder.rglob("*.html"), key=lambda path: path.stat().st_mtime)
+
+
+def photograph(page: Path, picture: Path) -> None:
+    """Open a page in a browser, and keep a picture of its top."""
     from playwright.sync_api import sync_playwright  # noqa: PLC0415 - only this needs a browser
 
     program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
     with sync_playwright() as tools:
         browser = tools.chromium.launch(executable_path=program, args=["--no-sandbox"])
         shown = browser.new_page(viewport={"width": 1280, "height": 1480}, color_scheme="light")
-        shown.goto((run / "report.html").resolve().as_uri())
+        shown.goto(page.resolve().as_uri())
         for drawn in shown.locator(".map").all():
             shown.wait_for_function("one => one.dataset.drawn", arg=drawn.element_handle())
         taken = Image.open(io.BytesIO(shown.screenshot()))
@@ -121,14 +203,7 @@ def page(run: Path, picture: Path) -> None:
 
 
 if __name__ == "__main__":
-    folder = HERE / "images"
-    folder.mkdir(exist_ok=True)
-    measured = json.loads(RESULTS.read_text(encoding="utf-8"))["results"]
-    with mpl.rc_context({name: GREY if value == TEXT else value for name, value in STYLE.items()}):
-        pairs = json.loads(BESIDE.read_text(encoding="utf-8"))["results"]
-        drawn = {"cost.svg": cost(measured), "beside.svg": beside(pairs), "weights.png": weights()}
-        for file, figure in drawn.items():
-            undated: dict[str, Any] = {"metadata": {"Date": None}} if file.endswith("svg") else {}
-            figure.savefig(folder / file, transparent=True, bbox_inches="tight", pad_inches=0.05, dpi=200, **undated)
-    for run in sys.argv[1:2]:
-        page(Path(run), folder / "page.png")
+    if not sys.argv[1:] or not set(sys.argv[1:]) <= {*FIGURES, *PAGES}:
+        raise SystemExit(f"expected names of pictures, of {', '.join([*FIGURES, *PAGES])}")
+    for wanted in sys.argv[1:]:
+        draw_picture(wanted)

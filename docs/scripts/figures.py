@@ -1,7 +1,7 @@
 """An MkDocs hook and a script that draw the figures of "Understand contrastive learning" with the library itself.
 
 A page includes a figure with a comment, ``<!-- figure: temperature | cosine | share of the push -->``: its name, then
-the words on it, so that each language has its own. ``python docs/figures.py FOLDER`` writes them all, in English.
+the words on it, so that each language has its own. ``python docs/scripts/figures.py FOLDER`` writes them, in English.
 """
 
 import csv
@@ -30,7 +30,7 @@ from likewise.diagnostics import anchor_gradients
 CLASS_COLOURS = ("#2f7fd6", "#e07b16", "#3a9a5c")
 SAMPLES, VIEWS, CLASSES = 12, 2, 3
 MARKERS = "osv"
-RESULTS = Path(__file__).resolve().parents[1] / "benchmarks" / "results"
+RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 
 logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # the browser has the fonts that are missing here
 

@@ -1,6 +1,6 @@
-"""A script that measures a step of SupCon with its rows on several processes: time, memory, bytes; for docs/scaling.md.
+"""A script that measures a step of SupCon with its rows on several processes: time, memory, bytes; for docs/performance.md.
 
-    OMP_NUM_THREADS=1 torchrun --nproc-per-node 2 docs/several_processes.py 16384
+    OMP_NUM_THREADS=1 torchrun --nproc-per-node 2 benchmarks/several_processes.py 16384
 
 Each process holds N / W rows of 128 features and contrasts them with all N. One thread a process; the first prints a
 line of JSON: of the slowest process the seconds of a step, by the clock and of the processor, and the growth of its

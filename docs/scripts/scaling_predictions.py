@@ -1,6 +1,6 @@
-"""A script that writes the table of predictions in docs/scaling.md: memory, bytes and time of a step's loss.
+"""A script that writes the table of predictions in docs/performance.md: memory, bytes and time of a step's loss.
 
-    uv run python docs/scaling_predictions.py
+    uv run python docs/scripts/scaling_predictions.py
 
 SupCon or another loss with symmetric weights, embeddings sent in bfloat16. Speeds are stated here, not measured.
 """

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-DOCS = Path(__file__).parent
+DOCS = Path(__file__).parent.parent
 ENTRY = re.compile(r"^::: ([\w.]+)", re.MULTILINE)
 ASKED = re.compile(r"<!-- reference: ([\w.]+) -->")
 

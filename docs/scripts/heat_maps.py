@@ -2,7 +2,7 @@
 
 The weights are not defined again here: a loss is called, and the weights it passes to the operator are plotted. Those
 of losses that do not pass both are defined here. A page includes a plot with a comment, ``<!-- heat maps: SupConLoss
--->``; ``python docs/heat_maps.py FOLDER`` writes them all.
+-->``; ``python docs/scripts/heat_maps.py FOLDER`` writes them all.
 """
 
 import io

@@ -1,4 +1,4 @@
-"""A script that measures a step of SupCon with its rows on several processes: time, memory, bytes; for docs/performance.md.
+"""A step of SupCon with its rows on several processes: time, memory and bytes, for docs/performance.md.
 
     OMP_NUM_THREADS=1 torchrun --nproc-per-node 2 benchmarks/several_processes.py 16384
 

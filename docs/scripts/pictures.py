@@ -173,7 +173,7 @@ def draw_picture(name: str) -> None:
 
 def make_page(commands: Sequence[Sequence[str]], folder: Path) -> Path:
     """Run the commands in a folder, and return the newest page."""
-    digits = load_digits()
+    digits: Any = load_digits()
     for row, (pixels, label) in enumerate(zip(digits.images, digits.target, strict=True)):
         target = folder / "photos" / str(label) if row < 1500 else folder / "new"
         target.mkdir(parents=True, exist_ok=True)

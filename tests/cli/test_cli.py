@@ -472,7 +472,7 @@ def test_an_error_is_one_line_without_a_traceback_in_a_process_too(tmp_path):
     ("arguments", "words"),
     [
         (["--help"], ["train", "--version"]),
-        (["--version"], ["likewise 0."]),
+        (["--version"], ["likewise 0.", "Python 3.", "torch 2.", "GPU: "]),
         (["train", "--help"], ["--loss CLASS", "NTXentLoss", "--trainer.max_epochs", "--seed", "ConvNet"]),
         (["train", "--loss.help", "SupConLoss"], ["--loss.temperature", "--loss.form", "recommends"]),
         (["train", "--data.help", "Folder"], ["The column of metadata.csv", "stretches", "GiB", "hold several"]),

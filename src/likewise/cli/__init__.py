@@ -13,7 +13,6 @@ from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
-from likewise import __version__
 from likewise.cli.allocator import keep_memory
 from likewise.files.formats import CONTROLS
 from likewise.files.suggestions import suggest
@@ -126,7 +125,8 @@ def _verb(argv: Sequence[str]) -> str:
         epilog="`likewise VERB --help` lists a verb's options.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"likewise {__version__}")
+    version = importlib.import_module("likewise.cli.version").version_text() if "--version" in argv else ""
+    parser.add_argument("--version", action="version", version=version)
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     for verb, summary in SUMMARIES.items():
         verbs.add_parser(verb, help=summary)

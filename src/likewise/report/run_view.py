@@ -1,4 +1,4 @@
-"""A run as sections read it: its files are loaded once, when they are first needed."""
+"""A run as sections read it: what is not at hand is loaded from its files once, when it is first needed."""
 
 import math
 from collections.abc import Mapping
@@ -35,6 +35,7 @@ class RunView:
         run: The run.
         parts: Its samples, where they are at hand; otherwise they are loaded again when a section shows inputs.
         setting: The name of its setting in a comparison.
+        features: Its features, where they are at hand; otherwise they are loaded from its files.
         progress: Wraps the slow loops of sections.
 
     Example:
@@ -46,12 +47,20 @@ class RunView:
         (3, (), None, None)
     """
 
-    def __init__(self, run: Run, parts: Parts | None = None, setting: str = "", *, progress: Bar = silent) -> None:
+    def __init__(
+        self,
+        run: Run,
+        parts: Parts | None = None,
+        setting: str = "",
+        *,
+        features: FeatureParts | None = None,
+        progress: Bar = silent,
+    ) -> None:
         self.run = run
         self.setting = setting or run.name
         self.progress = progress
         self.options: Mapping[str, str] = {}  # those in which its setting differs from others in a comparison
-        self._given = parts
+        self._given, self._given_features = parts, features
 
     @cached_property
     def metadata(self) -> dict[str, Any]:
@@ -120,18 +129,18 @@ class RunView:
     @cached_property
     def features(self) -> FeatureParts | None:
         """The features of the samples; None where there are none."""
-        return self._load_features()
+        return self._load_features() if self._given_features is None else self._given_features
 
     @cached_property
     def test_part(self) -> Features | None:
         """The test samples' rows, labels and names, without features: those of many runs would fill the memory."""
-        features = self.__dict__.get("features") or self._load_features()
+        features = self._features_for_now()
         return None if features is None else _bare(features.test)
 
     @property
     def test_vectors(self) -> Float[Tensor, "n d"] | None:
-        """The encoder's features of the test samples, read anew; None where there are none."""
-        features = self._load_features()
+        """The encoder's features of the test samples, without keeping them; None where there are none."""
+        features = self._features_for_now()
         return None if features is None else features.test.vectors
 
     def predicted(self, features: Features) -> Int[Tensor, " n"] | None:
@@ -199,6 +208,9 @@ class RunView:
         """Return what a page shows of samples: picture, class or labels, id, and so many letters of a text."""
         tiles = self.album.tiles(features.part, features.numbers).tolist()
         return list(map(Thumbnail, tiles, label_words(features), id_words(features), self.lines_of(features, letters)))
+
+    def _features_for_now(self) -> FeatureParts | None:
+        return self._given_features or self.__dict__.get("features") or self._load_features()
 
     def _load_features(self) -> FeatureParts | None:
         return load_features(self.run.embeddings) if self.run.embeddings.is_file() else None

@@ -190,13 +190,13 @@ def _data(specs: dict[str, Any], module: Pretraining, train: Samples, seed: int,
     module.inputs.check_batches(batches)
     data = TrainingData(prepared(module.encoder, train, module.second), batches, seed=seed, workers=workers)
     specs["batches"]["init_args"] |= batches.recorded
-    data.train_dataloader()  # it refuses batches that the samples can't fill, before anything is said or written
+    data.epoch_shape()  # batches that the samples can't fill are refused before anything is said or written
     return data
 
 
 def _of_batches(data: TrainingData) -> Iterator[str]:
     batches, samples = data.batches, data.samples
-    if (held := data.train_dataloader().batch_size) < batches.batch_size:
+    if (held := data.epoch_shape()[1]) < batches.batch_size:
         yield (
             f"batches have {held:,} samples instead of {batches.batch_size:,} (--batch-size), as there are "
             f"{len(samples):,} training samples"

@@ -13,7 +13,7 @@ from likewise import distributed
 from likewise.data import Batch, Batches, Samples, Views, derive_seed
 from likewise.data.lazy_inputs import in_words
 from likewise.data.reading import MAX_WORKERS
-from likewise.training.loader import Loader, Position
+from likewise.training.loader import ORDER, Loader, Position
 
 DROPOUT = 2  # purpose of a seed
 
@@ -52,6 +52,11 @@ class TrainingData(lightning.LightningDataModule):
         self.workers = min(MAX_WORKERS, os.cpu_count() or 1) if workers is None else workers
         self.lost: dict[int, str] = {}
         self.batches.fit(samples)
+
+    def epoch_shape(self) -> tuple[int, int]:
+        """Return the batches of an epoch and the samples of each; a ValueError if the samples cannot fill them."""
+        steps, size = self.batches.order(self.samples, seed=derive_seed(self.seed, ORDER), epoch=0).shape
+        return steps, size
 
     def train_dataloader(self) -> Loader:
         """Return the loader of batches, which continues from the trainer's current step."""

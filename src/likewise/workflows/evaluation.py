@@ -129,7 +129,7 @@ def _evaluate_run(config: EvaluateOptions, progress: Progress) -> Run:
             features = scoring.encode_parts(*arguments, second=second, workers=config.workers, most=most, anew=True)
         begun = _as_begun(run, features, options, progress)
         scoring.evaluate_features(run, features, samples, options, progress, begun=begun, refit=refit, device=device)
-        scoring.write_report(run, samples, options, progress)
+        scoring.write_report(run, samples, options, progress, features)
         if encoder is not None:
             scoring.say_lost(run, progress)
     return run if checkpoint is None else run.finalize()

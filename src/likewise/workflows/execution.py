@@ -82,17 +82,18 @@ class Execution:
             self._restore()
             for tower in filter(None, (module.encoder, module.second)):
                 tower.to(device_of(self.trainer_arguments))
+        features = None
         with terminable(_end):
             if self.evaluations.evaluations == []:
                 shutdown()
             else:
                 with self._timed("evaluation"):
-                    self._evaluate()
+                    features = self._evaluate()
                 if judged := run_verdict(RunView(run)):
                     self.progress.result("\n".join(["", *judged.lines]))
             for warning in run_summary.training_warnings(run.metadata, run.metrics):
                 self.progress.log(f"warning: {warning}")
-            write_report(run, ready.parts, self.evaluations, self.progress)
+            write_report(run, ready.parts, self.evaluations, self.progress, features)
         run.drop_begun()
         note_lost(run, ready.data.lost)
         say_lost(run, self.progress)
@@ -115,7 +116,7 @@ class Execution:
     def _trained(self) -> bool:
         return self.config.freeze != ALL or self.config.unfreeze_epoch is not None
 
-    def _evaluate(self) -> None:
+    def _evaluate(self) -> FeatureParts:
         run, ready, module, most = self.run, self.ready, self.ready.module, self.evaluations.evaluation_samples
         self.progress.log("evaluating ...")
         features = encode_parts(
@@ -130,6 +131,7 @@ class Execution:
         arguments = (run, features, ready.parts, self.evaluations, self.progress)
         device = device_of(self.trainer_arguments)
         evaluate_features(*arguments, begun=begun, refit=ready.refit, trained=self._trained, device=device)
+        return features
 
     def _train(self) -> None:
         callbacks, trainer_arguments = self._callbacks(), self.trainer_arguments

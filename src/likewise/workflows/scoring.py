@@ -214,13 +214,19 @@ def say_lost(run: Run, progress: Progress) -> None:
         progress.log(f"warning: {in_words(files)}{'; run.json names all' if len(files) > MAX_LISTED else ''}")
 
 
-def write_report(run: Run, samples: Parts | None, options: EvaluationOptions, progress: Progress) -> None:
-    """Write the run's page, if the options ask for it."""
+def write_report(
+    run: Run,
+    samples: Parts | None,
+    options: EvaluationOptions,
+    progress: Progress,
+    features: FeatureParts | None = None,
+) -> None:
+    """Write the run's page, if the options ask for it; without features it reads those of the run's files."""
     if not options.report:
         return
     progress.log("writing the report ...")
     with run.writing(run.report.name) as page:
-        write_page(page, [RunView(run, samples, progress=progress.bar)], sections=options.sections)
+        write_page(page, [RunView(run, samples, features=features, progress=progress.bar)], sections=options.sections)
 
 
 def with_origin(

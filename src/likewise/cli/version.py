@@ -1,0 +1,31 @@
+"""`likewise --version`: what an issue needs to say of the machine, without importing torch."""
+
+import platform
+import shutil
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+
+from likewise import __version__
+
+PACKAGES = ("torch", "lightning", "torchvision", "timm", "datasets", "transformers", "onnxruntime", "triton")
+
+
+def version_text() -> str:
+    """Return the versions of likewise, Python and the packages that it uses, the system, and NVIDIA's GPUs."""
+    lines = [f"likewise {__version__}", f"Python {platform.python_version()}, {platform.platform()}"]
+    installed = []
+    for name in PACKAGES:
+        try:
+            installed.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            continue
+    return "\n".join([*lines, ", ".join(installed), f"GPU: {_gpus()}"])
+
+
+def _gpus() -> str:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return "none of NVIDIA's"
+    words = [program, "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603 - fixed words
+    return "; ".join(done.stdout.split("\n")).strip("; ") or f"nvidia-smi fails: {done.stderr.strip()}"

@@ -26,6 +26,6 @@ def _gpus() -> str:
     program = shutil.which("nvidia-smi")
     if program is None:
         return "none of NVIDIA's"
-    words = [program, "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603 - fixed words
+    command = [program, "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - fixed arguments
     return "; ".join(done.stdout.split("\n")).strip("; ") or f"nvidia-smi fails: {done.stderr.strip()}"

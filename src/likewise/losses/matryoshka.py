@@ -89,6 +89,8 @@ class Matryoshka(nn.Module):
         features: list[tuple[str, Tensor]] = []
 
         def widened(name: str, rows: Tensor) -> Tensor:
+            if rows.dtype not in FLOAT_DTYPES:  # which the loss refuses
+                return rows
             features.append((name, rows))
             return rows.to(torch.promote_types(rows.dtype, torch.float32))  # the sum of gradients is rounded once
 
@@ -107,7 +109,7 @@ class Matryoshka(nn.Module):
         """Apply a function to an input's rows, or to each of a list of views; the loss refuses anything else."""
         if isinstance(value, list | tuple):
             return [self._of_rows(function, name, part) for part in value]
-        if name not in self._vectors or not isinstance(value, Tensor) or value.dtype not in FLOAT_DTYPES:
+        if name not in self._vectors or not isinstance(value, Tensor):
             return value
         return function(value) if value.ndim > 1 and value.layout is torch.strided and not value.is_nested else value
 

@@ -38,6 +38,7 @@ NAMES = {"probe": "linear probe", "own": "own classifier"}
 RAW, BEGUN = "raw", "as it began"
 BASELINES = {RAW, BEGUN}
 OTHER = "published:", "no file:", "not a score:"
+BY_ROW = "by row: "
 
 Claim = Mapping[str, Any]
 """A quote from a page, with the files, scores and settings of its numbers; or the source of what is not computed."""
@@ -136,6 +137,13 @@ def mistakes_of_table(said, title, rows):
     """Say which cells of a table are not what its files say."""
     if said.startswith(OTHER):
         return []
+    if said.startswith(BY_ROW):
+        return _mistakes_by_row(said.removeprefix(BY_ROW).split(), rows)
+    return _mistakes_of_settings(said, title, rows)
+
+
+def _mistakes_of_settings(said, title, rows):
+    """Say which cells are wrong of a table with a row for each setting."""
     names, _, first = said.partition(", compared with ")
     header, *body = rows
     files = iter(names.split())
@@ -158,6 +166,28 @@ def mistakes_of_table(said, title, rows):
                 expected = _of_setting(found, title, head, RAW if name.startswith("raw ") else name, first)
             if not _same(cell, *expected):
                 wrong.append(f"{title}: {name}, {head}: {cell!r}, the file says {expected}")
+    return wrong
+
+
+def _mistakes_by_row(files, rows):
+    """Say which cells are wrong of a table with a file and a score for each row; "-" is no file."""
+    (_, _, _, base, *heads), *body = rows
+    wrong = []
+    for file, (data, _, score, *cells) in zip(files, body, strict=True):
+        of_score = {} if file == "-" else scores(file)[score]
+        first = None
+        for head, cell in zip([base, *heads], cells, strict=True):
+            if not (of_score and cell):
+                continue
+            name = re.sub(r" ?[\d.]+( ± [\d.]+)?( [↑↓])?$", "", cell)
+            known = [f"{each}, {name}" if name else each for each in head.split(" or ")] + [name, BEGUN, RAW]
+            setting = next(each for each in known if each in of_score)
+            first = first or setting
+            centre, half = interval([value for value, _ in of_score[setting].values()])
+            plain = half is None or setting in BASELINES
+            arrow = "" if plain else by_holm(of_score, first if head != base else setting).get(setting, "")
+            if not _same(cell.removeprefix(name), [centre] if plain else [centre, half], arrow):
+                wrong.append(f"{data}, {head}: {cell!r}, the file says {centre}, {half}, {arrow}")
     return wrong
 
 

@@ -224,9 +224,9 @@ def test_labels_come_with_all_batches_or_none():
     labelled.enqueue(torch.ones(2, 2), torch.tensor([0, 1]))
     with pytest.raises(ValueError, match="got 0 for 2 keys: call enqueue"):
         _ = bare.labels
-    with pytest.raises(ValueError, match="with every batch or with none, got both"):
+    with pytest.raises(ValueError, match="with none, got some where earlier batches had none"):
         bare.enqueue(torch.ones(2, 2), torch.tensor([0, 1]))
-    with pytest.raises(ValueError, match="with every batch or with none, got both"):
+    with pytest.raises(ValueError, match="with none, got none where earlier batches had labels"):
         labelled.enqueue(torch.ones(2, 2))
     assert (len(bare), len(labelled)) == (2, 2)
 

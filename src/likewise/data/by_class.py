@@ -183,7 +183,7 @@ def _warn_of_others(names: Sequence[str], chosen: Sequence[int], file: Path) -> 
 
 
 def _matching(name: str, known: Sequence[str]) -> list[str]:
-    return [name] if name in known else fnmatch.filter(known, name) or [name]
+    return [name] if name in known or "*" not in name else fnmatch.filter(known, name) or [name]
 
 
 def _find_file(file: Path) -> Path:
@@ -209,8 +209,8 @@ def _of_parts(text: str, file: Path) -> Mapping[str, Sequence[str]]:
     invalid = ""
     try:
         content = json.loads(text)
-    except json.JSONDecodeError as error:
-        invalid = f"invalid JSON at line {error.lineno}, column {error.colno}"
+    except ValueError as error:  # also of an integer of thousands of digits
+        invalid = f"invalid JSON at line {getattr(error, 'lineno', 1)}, column {getattr(error, 'colno', 1)}"
     for name, names in content.items() if isinstance(content, dict) else ():
         if name in PART_NAMES and isinstance(names, list):
             part = PARTS[PART_NAMES[name]]

@@ -24,7 +24,7 @@ MAX_NUMBERS = 2**22  # in the inputs that are read at a time
 MAX_PATH_LENGTH = 70
 MAX_WORKERS = 8
 # parts of PyTorch's errors when shared memory is full
-FULL_MEMORY_ERRORS = ("Bus error", "of shared memory", "write to file </torch", "allocate shared memory")
+FULL_MEMORY_ERRORS = ("Bus error", "out of shared memory", "write to file </torch", "unable to allocate shared memory")
 
 
 class Read(NamedTuple):

@@ -190,11 +190,11 @@ class Stratified(Split):
         counts = torch.tensor([len(rows)]) if labels is None else torch.bincount(labels, minlength=len(samples.names))
         smallest = int(counts.argmin())
         if counts[smallest] < 3:
-            few = f"{int(counts[smallest])}"
+            few, every, remedy = f"{int(counts[smallest])}", "", "add samples"
             if labels is not None:
                 few += f" of {samples.names[smallest]!r}; {int((counts < 3).sum())} of {len(counts)} classes have fewer"
-            remedy = "add samples, or --min_per_class 3 leaves small classes out"
-            raise ValueError(f"expected at least 3 samples of every class, one of them to test, got {few}: {remedy}")
+                every, remedy = " of every class", "add samples, or --min_per_class 3 leaves small classes out"
+            raise ValueError(f"expected at least 3 samples{every}, one of them to test, got {few}: {remedy}")
         least, most = len(counts), len(rows) - 2 * len(counts)
         if not least <= held_out <= most:
             fits = min(max(held_out, least), most) / len(rows)

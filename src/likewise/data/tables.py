@@ -43,8 +43,6 @@ def open_tables(
         got = "which is here: choose --data Folder or Table" if exists(where) else "which does not exist"
         remedy = "" if exists(where) else f": check data.path{near(where)}"
         raise ValueError(f"expected a {path_kind}, got {path}, {got}{remedy}")
-    from likewise.data import parquet, written  # noqa: PLC0415 - only sets that the library reads need it
-
     try:
         saved = any((where / name).is_file() for name in SAVED_FILES)
         if saved or not where.exists():
@@ -58,9 +56,13 @@ def open_tables(
             raise folders.empty(*lacking)
         folder = where if where.is_dir() else where.parent
         if TABLES[parts["train"][0].suffix.lower()] != "parquet":
+            from likewise.data import written  # noqa: PLC0415 - paths are checked before the extra
+
             read, texts = written.read(parts, encoding)
             return Tables(read, folder, untyped=texts)
         with library(path, where):
+            from likewise.data import parquet  # noqa: PLC0415 - as above
+
             if placed := parquet.read_in_place(parts):
                 return Tables(placed[0], folder, placed[1])
             return Tables({part: parquet.open_columns(part, files) for part, files in parts.items()}, folder)

@@ -124,7 +124,8 @@ class CrossModalRetrieval(Evaluation):
             raise ValueError(f"expected as many in second as in first, {sizes[0]}, got {sizes[1]}: give pairs")
         indices = array_of(np.arange(sizes[0])[:, None].repeat(2, 1) if pairs is None else pairs, "pairs")
         if indices.ndim != 2 or indices.shape[1] != 2 or indices.dtype.kind not in "ui" or not len(indices):
-            raise ValueError(f"expected pairs as whole numbers (P, 2), got {indices.shape} of {indices.dtype}")
+            got = f"got {indices.shape} of {indices.dtype}: give places"
+            raise ValueError(f"expected pairs as whole numbers (P, 2), {got}")
         if (indices < 0).any() or (indices >= sizes).any():
             got = f"{indices.min()} to {indices.max()}"
             raise ValueError(f"expected pairs of places below {sizes[0]} and {sizes[1]}, got {got}")

@@ -106,6 +106,7 @@ class Robustness(Evaluation):
         return collector.result()
 
     def _encode_corrupted(self, test: Features, corruption: str, severity: int) -> Tensor:
-        assert test.origin is not None  # noqa: S101 - as `why_not_applicable` has checked
+        if test.origin is None:
+            raise ValueError("expected features that know their images and encoder, got none: see Features.origin")
         images = CorruptedRows(test.origin.inputs(test.numbers), test.numbers, corruption, severity, self.seed)
         return replace(test, vectors=test.origin.encode(images)).vectors  # checks that they are finite

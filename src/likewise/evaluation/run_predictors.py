@@ -126,8 +126,8 @@ class RunPredictors:
     def _neighbours(self, *, explicit: bool) -> NeighbourPredictor:
         features, why = self.features, "it keeps no features"
         if features is not None:
-            why = None if explicit else needs_seen_labels(features)
-            why = "it has no labels" if features.train.label_kind is None else why
+            unlabelled = features.train.label_kind is None
+            why = "it has no labels" if unlabelled else None if explicit else needs_seen_labels(features)
         if features is None or why is not None:
             expected = "expected a run that has learned classes or labels"
             raise ValueError(f"{expected}, got {self.run.folder}: {why}; {LABELLED_REMEDY}")

@@ -110,7 +110,8 @@ class ZeroShot(Evaluation):
 
     def _encode_names(self, names: Sequence[str], test: Features) -> Float[Tensor, "c d"]:
         origin = None if test.counterparts is None else test.counterparts.origin
-        assert origin is not None  # noqa: S101 - as `why_not_applicable` has checked
+        if origin is None:
+            raise ValueError("expected pairs that know their texts and encoder, got none: see Features.origin")
         texts = Texts(text for name in names for text in self.texts_of(name))
         encoded = Features(origin.encode(texts), None, part="names of")  # checks that they are finite
         return functional.normalize(encoded.vectors).unflatten(0, (len(names), -1)).mean(dim=1)

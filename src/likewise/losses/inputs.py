@@ -9,7 +9,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from graphlib import TopologicalSorter
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, ClassVar, final, get_args
 
 import torch
@@ -197,7 +197,11 @@ def checked(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return forward  # it checks its inputs in the context of `ContrastiveLoss.checks` itself
     _check_names(forward, kinds, {param.name for param in parameters})
     after = {name: [first for first in spec.after if first in kinds] for name, spec in kinds.items()}
-    order = [*TopologicalSorter(after).static_order()]
+    try:
+        order = [*TopologicalSorter(after).static_order()]
+    except CycleError as error:
+        expected = f"expected inputs of {forward.__qualname__} that are checked one after another"
+        raise TypeError(f"{expected}, got {', '.join(error.args[1])}, which wait for each other") from error
     names = {param.name: None for param in parameters}
     listed = next((name for name in [*names][:1] if isinstance(kinds.get(name), Embeddings)), "")
     optional = {param.name: param.default for param in parameters if param.default is not param.empty}

@@ -148,8 +148,10 @@ class SupConLoss(ContrastiveLoss):
         if mask is not None:
             check_tensor("mask", mask)
             if not is_plain(mask.dtype) or not is_zeros_and_ones(mask):
-                got = f"got {mask.dtype} with other values: compare it with a threshold first"
-                raise ValueError(f"expected mask to be zeros and ones, {got}")
+                others, remedy = "", "convert it with .bool()"
+                if is_plain(mask.dtype):
+                    others, remedy = " with other values", "compare it with a threshold first"
+                raise ValueError(f"expected mask to be zeros and ones, got {mask.dtype}{others}: {remedy}")
         one_view = embeddings.ndim == 2 or embeddings.shape[1] == 1
         if labels is None and mask is None and (references is not None or one_view):
             got = f"got only embeddings of shape {tuple(embeddings.shape)}"

@@ -202,7 +202,8 @@ class Queue(nn.Module):
                 raise ValueError(f"expected integer classes, (B,), as labels, got {got}")
             _check_integers("labels", labels, len(keys))
         if device.type == "cpu" and self.enqueued > 0 and (labels is None) != (self.labelled == 0):
-            got = "both: always pass them, or reset() the queue"
+            had, now = ("none", "some") if labels is not None else ("labels", "none")
+            got = f"{now} where earlier batches had {had}: always pass them, or reset() the queue"
             raise ValueError(f"expected labels with every batch or with none, got {got}")
 
 

@@ -272,7 +272,9 @@ def _check_weight(name: str, weight: object) -> None:
 def _check_shape(name: str, weight: PairWeight, shape: tuple[int, int]) -> None:
     _check_weight(name, weight)
     if weight.shape != shape:
-        raise ValueError(f"expected {name} for {shape[0]} queries by {shape[1]} references, got {weight}")
+        raise ValueError(
+            f"expected {name} for {shape[0]} queries by {shape[1]} references, got {weight}: build it for these rows"
+        )
 
 
 def _temperature(

@@ -70,7 +70,9 @@ def check_rows(name: str, rows: Tensor, queries: Tensor) -> None:
     check_tensor(name, rows)
     check_floating(name, rows)
     if rows.ndim != 2:
-        raise ValueError(f"expected {name} to be floating rows of features, (n, d), got shape {tuple(rows.shape)}")
+        raise ValueError(
+            f"expected {name} to be floating rows of features, (n, d), got shape {tuple(rows.shape)}: flatten them"
+        )
     if rows.shape[1] != queries.shape[1]:
         expected = f"expected {name} to have the queries' {queries.shape[1]} features"
         raise ValueError(f"{expected}, got shape {tuple(rows.shape)}: use the same encoder for both")
@@ -103,7 +105,7 @@ def check_temperature(temperature: object, name: str = "temperature", usual: str
     if isinstance(temperature, Tensor):
         if temperature.shape not in ((), (1,)):
             got = f"got shape {tuple(temperature.shape)}"
-            raise ValueError(f"expected {name} to be a number or a tensor of shape () or (1,), {got}")
+            raise ValueError(f"expected {name} to be a number or a tensor of shape () or (1,), {got}: pass one value")
         if temperature.device.type != "cpu" or torch.compiler.is_compiling():
             return
         remedy += '; a loss learns it and keeps it positive with temperature="learned"; else learn its logarithm'

@@ -252,7 +252,7 @@ def check_operands(weight: Weight, operation: str, other: Any) -> None:
         got = f"got {type(other).__name__}: build one with likewise.pairs"
         raise TypeError(f"expected another pair weight for {operation}, {got}")
     if weight.shape != other.shape:
-        raise ValueError(f"expected pair weights of the same shape, got {weight} and {other}")
+        raise ValueError(f"expected pair weights of the same shape, got {weight} and {other}: build both for one batch")
 
 
 @final

@@ -312,10 +312,11 @@ def _kinds(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return what Triton may recompile a kernel for: what is None, and dtypes; the rest is exempt, or `aligned`."""
     return tuple(
         [
-            value.dtype if isinstance(value, Tensor)
+            value.dtype if type(value) is Tensor
             else value < MIN_INT64 if type(value) is int
             else None if value is None
             else _kinds(value) if type(value) is tuple
+            else value.dtype if isinstance(value, Tensor)
             else type(value)
             for value in values
         ]

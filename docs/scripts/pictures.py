@@ -196,7 +196,8 @@ def photograph(page: Path, picture: Path) -> None:
         shown = browser.new_page(viewport={"width": 1280, "height": 1480}, color_scheme="light")
         shown.goto(page.resolve().as_uri())
         for drawn in shown.locator(".map").all():
-            shown.wait_for_function("one => one.dataset.drawn", arg=drawn.element_handle())
+            if (box := drawn.bounding_box()) and box["y"] < 1480:  # those below are drawn when they are scrolled to
+                shown.wait_for_function("one => one.dataset.drawn", arg=drawn.element_handle())
         taken = Image.open(io.BytesIO(shown.screenshot()))
         browser.close()
     taken.convert("RGB").resize((960, 1110)).quantize(256, Image.Quantize.MAXCOVERAGE).save(picture, optimize=True)

@@ -146,12 +146,7 @@ class SupConLoss(ContrastiveLoss):
                 expected = f"expected labels and {name} to be both classes or both label sets of the same length"
                 raise ValueError(f"{expected}, got shapes {tuple(labels.shape)} and {tuple(section_labels.shape)}")
         if mask is not None:
-            check_tensor("mask", mask)
-            if not is_plain(mask.dtype) or not is_zeros_and_ones(mask):
-                others, remedy = "", "convert it with .bool()"
-                if is_plain(mask.dtype):
-                    others, remedy = " with other values", "compare it with a threshold first"
-                raise ValueError(f"expected mask to be zeros and ones, got {mask.dtype}{others}: {remedy}")
+            _check_mask(mask)
         one_view = embeddings.ndim == 2 or embeddings.shape[1] == 1
         if labels is None and mask is None and (references is not None or one_view):
             got = f"got only embeddings of shape {tuple(embeddings.shape)}"
@@ -187,3 +182,12 @@ def _masked(rows: ContrastBatch, mask: Tensor) -> PairWeight:
     index = rows.of_anchors(torch.arange(count, device=rows.queries.device))
     mask = mask.to(rows.queries.device, torch.bool)
     return Explicit(mask, rows=index, columns=samples if rows.others or samples is not None else index)
+
+
+def _check_mask(mask: Tensor) -> None:
+    check_tensor("mask", mask)
+    if not is_plain(mask.dtype):
+        raise ValueError(f"expected mask to be zeros and ones, got {mask.dtype}: convert it with .bool()")
+    if not is_zeros_and_ones(mask):
+        got = f"got {mask.dtype} with other values: compare it with a threshold first"
+        raise ValueError(f"expected mask to be zeros and ones, {got}")

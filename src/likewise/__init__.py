@@ -83,7 +83,7 @@ _PACKAGE_OF = {  # all other names are in losses
 
 def __getattr__(name: str) -> Any:
     """Import a module, or a name from one, at its first use."""
-    if name[0] != "_" and name in {module.name for module in iter_modules(__path__)}:
+    if not name.startswith("_") and name in {module.name for module in iter_modules(__path__)}:
         return import_module(f"likewise.{name}")  # which makes it an attribute
     if name not in __all__:
         raise AttributeError(f"module 'likewise' has no attribute {name!r}")

@@ -124,6 +124,7 @@ def _verb(argv: Sequence[str]) -> str:
         description="Representation learning by contrast.",
         epilog="`likewise VERB --help` lists a verb's options.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     version = importlib.import_module("likewise.cli.version").version_text() if "--version" in argv else ""
     parser.add_argument("--version", action="version", version=version)

@@ -67,7 +67,8 @@ def _parse_numbers(option: str, values: Sequence[str] | None) -> list[float] | N
     try:
         numbers = [float(word) for word in values]
     except ValueError as error:
-        raise ValueError(f"expected --{option} as numbers, got {' '.join(values)}: give RUN before options") from error
+        got = f"got {' '.join(values)}: give numbers only, and RUN before all options"
+        raise ValueError(f"expected --{option} as numbers, {got}") from error
     if not all(map(math.isfinite, numbers)):
         raise ValueError(f"expected --{option} as finite numbers, got {' '.join(values)}: leave out the others")
     return numbers

@@ -27,5 +27,8 @@ def _gpus() -> str:
     if program is None:
         return "none of NVIDIA's"
     command = [program, "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - fixed arguments
-    return "; ".join(done.stdout.split("\n")).strip("; ") or f"nvidia-smi fails: {done.stderr.strip()}"
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)  # noqa: S603 - fixed
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"nvidia-smi fails: {error}"
+    return "; ".join(done.stdout.split("\n")).strip("; ")

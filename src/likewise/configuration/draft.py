@@ -114,7 +114,7 @@ class ConfigBuilder:
 
     def _plain(self, option: Option, parameter: Parameter, current: Any) -> Any:
         value = self._read_value(option, lambda: plain(option.value, parameter.hint))
-        return [*as_list(current), *as_list(value)] if option.adds else value
+        return [*as_list(current), *(value if isinstance(value, list) else [value])] if option.adds else value
 
     def _read_value(self, option: Option, value: Any) -> Any:
         try:

@@ -137,8 +137,8 @@ class ContrastiveLoss(Loss):
 
     Args:
         temperature: τ, a positive number, or a 0-d or (1,) tensor or parameter, which then receives a gradient.
-            "learned": the loss learns its logarithm, starting from the default of the loss's own class, and keeps τ
-            within 0.01 … 100. Pass the parameters of the loss to the optimizer, too.
+            "learned": the loss learns its logarithm, starting from the number of its own class, and keeps τ within
+            0.01 … 100. Pass the parameters of the loss to the optimizer, too.
         **options: The options that all contrastive losses take; see `LossOptions`.
 
     Attributes:

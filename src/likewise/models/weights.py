@@ -89,8 +89,8 @@ def _read_tensors(path: Path) -> tuple[dict[str, Tensor], str]:
     """Read the tensors of a file by name, and say which were taken where it has several sets."""
     if path.is_dir():
         files = sorted(file.name for file in path.iterdir() if file.suffix in {".safetensors", ".pth", ".pt", ".bin"})
-        inside = names_of(files) or "which has none"
-        raise ValueError(f"expected a file of weights, got the folder {path}: give a file in it, {inside}")
+        remedy = f"give a file in it, {names_of(files)}" if files else "it has none, so name another"
+        raise ValueError(f"expected a file of weights, got the folder {path}: {remedy}")
     if not path.is_file():
         raise ValueError(f"expected a file of weights, got {path}, which does not exist: check the path")
     if objects := describe_pickle(path):

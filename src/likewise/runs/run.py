@@ -359,7 +359,8 @@ def written_whole(path: Path) -> Generator[Path]:
         yield beside
         synced(beside)
         beside.replace(path)
-        synced(path.parent)
+        with suppress(OSError):  # some file systems, and Windows, cannot sync a folder
+            synced(path.parent)
     finally:
         beside.unlink(missing_ok=True)
 

@@ -89,7 +89,7 @@ class Execution:
             else:
                 with self._timed("evaluation"):
                     features = self._evaluate()
-                if judged := run_verdict(RunView(run)):
+                if judged := run_verdict(RunView(run, ready.parts, features=features)):
                     self.progress.result("\n".join(["", *judged.lines]))
             for warning in run_summary.training_warnings(run.metadata, run.metrics):
                 self.progress.log(f"warning: {warning}")

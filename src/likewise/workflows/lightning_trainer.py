@@ -78,6 +78,10 @@ class TrainingBar(ProgressBar):
         """Show nothing from now on; Lightning asks for it in all processes but one."""
         self.is_enabled = False
 
+    def enable(self) -> None:
+        """Show the bar again."""
+        self.is_enabled = True
+
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Open the bar."""
         super().on_train_start(trainer, pl_module)

@@ -163,6 +163,9 @@ class ImageAugmentation(Augmentation):
 class NoAugmentation(Augmentation):
     """No change: every view is its sample as it is.
 
+    Args:
+        seed: Without effect; see `Augmentation`.
+
     Example:
         >>> NoAugmentation()(torch.tensor([[1.0, 2.0]]))
         tensor([[[1., 2.],

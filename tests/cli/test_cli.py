@@ -184,13 +184,57 @@ def test_a_run_whose_labels_no_evaluation_fits_ends_after_training_and_says_so(f
     assert (next(tmp_path.iterdir()) / "encoder.safetensors").exists()
 
 
+LOSS_AND_INPUT = '''
+from torch.nn.functional import cross_entropy, normalize
+
+from likewise.losses import Loss
+from likewise.training import InputContext, LossInput, Step
+
+
+class NearestCentre(Loss):
+    """Cross-entropy of the similarities to the centres of all classes."""
+
+    label_kinds = frozenset({"classes"})
+
+    def __init__(self, temperature: float = 0.1) -> None:
+        super().__init__()
+        self.temperature = temperature
+
+    def forward(self, embeddings: Tensor, labels: Tensor, centres: Tensor) -> Tensor:
+        logits = normalize(embeddings, dim=-1) @ normalize(centres, dim=-1).T / self.temperature  # (B, V, C)
+        return cross_entropy(logits.flatten(0, 1), labels.repeat_interleave(embeddings.shape[1]))
+
+
+class Centres(LossInput):
+    """The moving average of each class's embeddings, (C, E)."""
+
+    means: Tensor
+
+    def __init__(self, momentum: float = 0.9) -> None:
+        super().__init__()
+        self.momentum = momentum
+
+    def build(self, context: InputContext) -> None:
+        self.register_buffer("means", torch.randn(context.num_labels, context.embedding_dim))
+
+    def centres(self, step: Step) -> Tensor:
+        return self.means
+
+    def after_loss(self, step: Step) -> None:
+        z = step.embeddings.detach().mean(dim=1)
+        for label in step.labels.unique():
+            self.means[label].lerp_(z[step.labels == label].mean(dim=0), 1 - self.momentum)
+'''
+
+
 @pytest.mark.process
 def test_source_encoder_input_and_loss_of_a_users_own_train_from_this_folder(tmp_path):
-    """Those of the page on the command, with the options that it gives them."""
+    """The source and the encoder of the page on the command, with its options, a loss and what it gets."""
     page = (Path(__file__).parents[2] / "docs" / "command.md").read_text(encoding="utf-8")
-    block = r'```python\n("""Parts of my own.*?)```\n\n    likewise (train .*?)\n\n'
+    block = r'```python\n("""Parts of your own.*?)```\n\n    likewise (train .*?)\n\n'
     own, words = re.search(block, page, re.DOTALL).groups()
-    (tmp_path / "mine.py").write_text(own)
+    (tmp_path / "mine.py").write_text(f"{own}\n{LOSS_AND_INPUT}")
+    words += " --loss mine.NearestCentre --inputs mine.Centres --inputs.momentum 0.8"
     short = ["--trainer.max_epochs", "2", "--trainer.accelerator", "cpu"]
     result = command(*words.replace("\\\n", " ").split(), *short, folder=tmp_path)
     assert result.returncode == 0, result.stderr

@@ -42,7 +42,9 @@ BY_ROW = "by row: "
 
 Claim = Mapping[str, Any]
 """A quote from a page, with the files, scores and settings of its numbers; or the source of what is not computed."""
-CLAIMS: Mapping[str, list[Claim]] = yaml.safe_load((RESULTS / "claims.yaml").read_text(encoding="utf-8"))
+CLAIMS: Mapping[str, list[Claim]] = {}
+if (RESULTS / "claims.yaml").is_file():  # a source distribution has no results
+    CLAIMS = yaml.safe_load((RESULTS / "claims.yaml").read_text(encoding="utf-8"))
 
 
 @cache

@@ -155,3 +155,13 @@ def test_settings_meet_a_grid_and_studies_are_settings(monkeypatch):
     assert (grid.common, grid.seeds) == (["--width", "3"], [3])
     assert studied.settings == {name: words.split() for name, words in study("methods-digits").items()}
     assert (studied.common, studied.seeds) == ([], [0, 1])
+
+
+@pytest.mark.slow
+def test_the_page_of_a_training_is_that_which_is_made_later(tmp_path):
+    """From the features that were just evaluated, or from the run's files."""
+    options = {"subset": "Fraction", "subset.fraction": 0.3, "epochs": 1, "runs": str(tmp_path), "progress": Silent()}
+    run = lw.train(**options)
+    page = run.report.read_text(encoding="utf-8")
+    lw.evaluate(run.folder, evaluations=[], progress=Silent())
+    assert run.report.read_text(encoding="utf-8") == page

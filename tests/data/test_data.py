@@ -465,7 +465,7 @@ WRONG_SPLITS = {
         cut_error(Samples(torch.zeros(4, 1), torch.tensor([0, 1] * 2), ("a", "b"), torch.tensor([0, 0, 2, 2]))),
         "for validation, got 2 samples of 2 classes",
     ),
-    "few": (cut_error(Samples(torch.zeros(2, 1))), "at least 3 samples .* got 2: add"),
+    "few": (cut_error(Samples(torch.zeros(2, 1))), "at least 3 samples, .* got 2: add"),
     "only a test part": (cut_error(samples_of(6, 6, parts=torch.full((12,), 2))), "got 0 samples"),
 }
 

@@ -11,8 +11,8 @@ from torch.nn import functional
 
 import likewise as lw
 import plain_formulas
-from likewise.losses.dcl import DCLLoss
-from likewise.losses.kcl import KCLLoss
+from likewise.losses.views import DCLLoss
+from likewise.losses.long_tail import KCLLoss
 from likewise.losses.rascal import RASCALLoss
 from likewise.memory import FeatureCache
 from likewise.operator import threads, tiled, tiles

@@ -10,7 +10,7 @@ import torch
 
 import likewise as lw
 from likewise.losses import ContrastiveLoss, Loss
-from likewise.losses.dcl import DCLLoss
+from likewise.losses.views import DCLLoss
 from likewise.operator import tiled, tiles
 from loss_table import FEATURES, LOSSES, draw, evaluate
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import likewise as lw
 from likewise.losses import ContrastiveLoss
-from likewise.losses.checks import warn_if_inactive
+from likewise.losses.base import warn_if_inactive
 from likewise.losses.inputs import Classes, Embeddings, References, Views
 
 BACKENDS = ["dense", "tiled"]

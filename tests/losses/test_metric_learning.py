@@ -233,7 +233,7 @@ def test_lifted_structure_is_the_same_in_many_tiles(monkeypatch):
     """Whatever the tiles, and where classes are large and small."""
     z, labels = draw(70, D).requires_grad_(), torch.arange(70).sqrt().long()
     expected = lw.LiftedStructureLoss()(z, labels)
-    monkeypatch.setattr("likewise.losses.lifted_structure.TILE", 7)
+    monkeypatch.setattr("likewise.losses.class_pairs.TILE", 7)
     compared(lambda z: lw.LiftedStructureLoss()(z, labels), lambda _: expected, z)
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import likewise as lw
-from likewise.losses.ranks import doubled_ranks
+from likewise.losses.rascal import doubled_ranks
 from likewise.pairs import WithinClass, within_class
 
 BACKENDS = ["dense", "tiled"]

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 import likewise as lw
+from cases import SIGNATURES
 from likewise.losses import ContrastiveLoss
 from loss_table import LOSSES, draw, evaluate
 
-LEARNING = [name for name, row in LOSSES.items() if row.temperature and "widths" not in name]
+LEARNING = [name for name in SIGNATURES if LOSSES[name].temperature and "widths" not in name]
 every_loss = pytest.mark.parametrize("name", LEARNING)
 
 

@@ -1,4 +1,4 @@
-"""Losses of deep metric learning: plain loops, pytorch-metric-learning's values, edges."""
+"""Losses of deep metric learning: pytorch-metric-learning's values and gradients, edges."""
 
 import math
 from functools import partial
@@ -24,49 +24,6 @@ def rows_of(noise, count=N, labels=LABELS, seed=0):
     return draw(C, D, seed=seed)[labels] + noise * draw(count, D, seed=seed + 1)
 
 
-def cosine(a, b):
-    return (a @ b) / (a.norm() * b.norm())
-
-
-def total(terms):
-    return sum(terms, start=torch.zeros((), dtype=DOUBLE))
-
-
-def arc_face(z, labels, w, scale=64.0, margin=0.5):
-    losses = []
-    for row, y in zip(z, labels.tolist(), strict=True):
-        angles = [torch.acos(cosine(row, v)) for v in w]
-        own = torch.cos(angles[y] + margin) if angles[y] < math.pi - margin else None
-        own = torch.cos(angles[y]) - margin * math.sin(margin) if own is None else own
-        others = total([torch.exp(scale * (torch.cos(a) - own)) for c, a in enumerate(angles) if c != y])
-        losses.append(torch.log(1 + others))
-    return total(losses) / len(z)
-
-
-def cos_face(z, labels, w, scale=64.0, margin=0.35):
-    losses = []
-    for row, y in zip(z, labels.tolist(), strict=True):
-        s = [cosine(row, v) - margin * (c == y) for c, v in enumerate(w)]
-        losses.append(torch.log(total([torch.exp(scale * (of - s[y])) for of in s])))
-    return total(losses) / len(z)
-
-
-def sup_con_pairs(z, labels, temperature=0.1):
-    losses = []
-    for i in range(len(z)):
-        e = {r: torch.exp(cosine(z[i], z[r]) / temperature) for r in range(len(z)) if r != i}
-        far = total([e[r] for r in e if labels[r] != labels[i]])
-        losses += [-torch.log(e[r] / (e[r] + far)) for r in e if labels[r] == labels[i]]
-    return total(losses) / len(losses)
-
-
-LOOPS = {
-    "ArcFace": (lw.ArcFaceLoss, arc_face),
-    "CosFace": (lw.CosFaceLoss, cos_face),
-    "SupCon pairs": (partial(lw.SupConLoss, form="pairs"), sup_con_pairs),
-}
-
-
 def compared(ours, theirs, *leaves):
     """Assert that two losses and their gradients are equal to 1e-9."""
     found, expected = ours(*leaves), theirs(*leaves)
@@ -77,18 +34,7 @@ def compared(ours, theirs, *leaves):
     return found
 
 
-@pytest.mark.parametrize("backend", ["dense", "tiled"])
-@pytest.mark.parametrize("noise", [1.0, 0.01])
-@pytest.mark.parametrize("name", LOOPS)
-def test_a_loss_is_its_double_loop(name, noise, backend):
-    make, loop = LOOPS[name]
-    leaves = [rows_of(noise).requires_grad_()]
-    leaves += [draw(C + 1, D, seed=5).requires_grad_()] if name in WITH_PROTOTYPES else []
-    loss = make(backend=backend)
-    compared(lambda z, *w: loss(z, LABELS, *w), lambda z, *w: loop(z, LABELS, *w), *leaves)
-
-
-ROWS, MANY = 90, torch.arange(90) * 7 % C
+ROWS, MANY = 48, torch.arange(48) * 7 % C
 
 
 def pml(name, *arguments, **options):
@@ -147,8 +93,7 @@ THEIRS = {
 WITH_PROTOTYPES = "ArcFace", "CosFace", "proxy-anchor"
 
 
-@pytest.mark.parametrize("backend", ["dense", "tiled"])
-@pytest.mark.parametrize("noise", [1.0, 0.01])
+@pytest.mark.parametrize(("noise", "backend"), [(1.0, "dense"), (0.01, "tiled")])
 @pytest.mark.parametrize("name", THEIRS)
 def test_a_loss_is_that_of_pytorch_metric_learning(name, noise, backend):
     """Value and gradients in float64 to 1e-9, of separate and of tight clusters, with a class that is not there."""

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import likewise as lw
+from cases import in_pairs
 from likewise import pairs
 from likewise.pairs import weight
 
@@ -16,18 +17,10 @@ def unit(n, d=5, seed=0):
     )
 
 
-@pytest.fixture(params=[1024, 4])
-def _tiles(request, monkeypatch):
-    """Look at all pairs in one tile, or in several."""
-    monkeypatch.setattr(weight, "STREAM", request.param)
-
-
-@pytest.mark.usefixtures("_tiles")
-@pytest.mark.parametrize("farthest", [False, True])
-@pytest.mark.parametrize("k", [1, 3, 20])
-@pytest.mark.parametrize("separate", [False, True])
-def test_hardest_is_the_sorted_similarities(k, farthest, separate):
-    """The first k in order among the pairs of a set; fewer, or none, where there are not as many."""
+@in_pairs(k=[1, 3, 20], farthest=[False, True], separate=[False, True], tile=[1024, 4])
+def test_hardest_is_the_sorted_similarities(k, farthest, separate, tile, monkeypatch):
+    """The first k in order among the pairs of a set, in tiles; fewer, or none, where there are not as many."""
+    monkeypatch.setattr(weight, "STREAM", tile)
     z, v = unit(11), unit(9, seed=1) if separate else unit(11)
     among = pairs.Equal(torch.arange(11) % 4, torch.arange(len(v)) % 5)
     found = pairs.Hardest(z, among, k, references=v if separate else None, farthest=farthest)

@@ -176,7 +176,7 @@ def close(one, other):
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(twins(), st.integers(1, 4), st.integers(1, 9))
 def test_tiles_rows_and_products_agree_with_the_matrix(twin, tile, step):
     """Tiles of any size, row sums, support, and products with W and Wᵀ are those of the matrix."""
@@ -211,7 +211,7 @@ def test_tiles_rows_and_products_agree_with_the_matrix(twin, tile, step):
         close(weight.T @ g, matrix.T @ g)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(twins())
 def test_flags_tell_the_truth(twin):
     """is_set, is_nonnegative, is_symmetric and symmetric_at are never true for a matrix without the property."""

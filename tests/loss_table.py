@@ -302,24 +302,12 @@ LOSSES = {
         ("embeddings", "references"),
         WHOLE,
     ),
-    "MulSupCon": Row(
-        lw.MulSupConLoss,
-        label_batch(prototypes=False, views=2),
-        ("queries",),
-        counts_rows=False,
-    ),
+    "MulSupCon": Row(lw.MulSupConLoss, label_batch(prototypes=False, views=2), ("queries",), counts_rows=False),
     "MulSupCon, references": Row(
-        lw.MulSupConLoss,
-        label_batch(prototypes=False, keys="reference"),
-        ("queries", "references"),
-        counts_rows=False,
+        lw.MulSupConLoss, label_batch(prototypes=False, keys="reference"), ("queries", "references"), counts_rows=False
     ),
     "MulSupCon, queue": Row(
-        lw.MulSupConLoss,
-        label_batch(prototypes=False, queue=True),
-        ("queries",),
-        WHOLE,
-        counts_rows=False,
+        lw.MulSupConLoss, label_batch(prototypes=False, queue=True), ("queries",), WHOLE, counts_rows=False
     ),
     "MSC": Row(lw.MSCLoss, label_batch(), QUERIES, WHOLE),
     "MSC, views, queue": Row(lw.MSCLoss, label_batch(queue=True, views=2), QUERIES, WHOLE),
@@ -337,17 +325,8 @@ LOSSES = {
     "BCL, queue": Row(lw.BCLLoss, class_batch(2, prototypes=True, queue=True), ("embeddings", "prototypes"), WHOLE),
     "KCL": Row(with_options(lw.KCLLoss, k=2), class_batch(2), EMBEDDINGS),
     "ProxyNCA": Row(lw.ProxyNCALoss, class_batch(2, prototypes=True), ("embeddings", "prototypes"), WHOLE),
-    "PaCo": Row(
-        lw.PaCoLoss,
-        class_batch(2, logits=True),
-        ("embeddings", "class_logits"),
-    ),
-    "PaCo, queue": Row(
-        lw.PaCoLoss,
-        class_batch(2, logits=True, queue=True),
-        ("embeddings", "class_logits"),
-        WHOLE,
-    ),
+    "PaCo": Row(lw.PaCoLoss, class_batch(2, logits=True), ("embeddings", "class_logits")),
+    "PaCo, queue": Row(lw.PaCoLoss, class_batch(2, logits=True, queue=True), ("embeddings", "class_logits"), WHOLE),
     "HardNegative": Row(lw.HardNegativeLoss, view_batch(2), EMBEDDINGS),
     "MultiSimilarity": Row(lw.MultiSimilarityLoss, class_batch(2), EMBEDDINGS, temperature=False),
     "MultiSimilarity, mined": of_pairs(

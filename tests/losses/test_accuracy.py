@@ -336,7 +336,7 @@ def test_every_loss_has_a_formula():
 @pytest.mark.usefixtures("_one_thread")
 def test_formulas_are_the_losses(name, backend):
     """In float64 the plain formula's value and gradients are the loss's, the temperature's too."""
-    clusters = [cell(name, noise, temperature, 1, SAMPLES[1]) for noise, temperature in ((0.1, 0.5), (0.01, 0.05))]
+    clusters = [cell(name, noise, temperature, 1, 61) for noise, temperature in ((0.1, 0.5), (0.01, 0.05))]
     for of in (cell_of_the_table(name, DOUBLE), *clusters):
         formula, _ = by_formula(name, of, DOUBLE)
         for learned in (True, False) if of is clusters[0] else (True,):

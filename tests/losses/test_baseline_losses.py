@@ -139,24 +139,6 @@ def test_asl_ignores_easy_negatives(gamma):
     assert loss > 0
 
 
-def test_cross_entropy_is_proxy_nca_with_a_classifiers_rows():
-    """At temperature 1, without normalisation, and with the classifier's weights as prototypes, the two are equal."""
-    features, weight, labels = draw(12, 6), draw(5, 6, seed=1, scale=0.5), long_tail(12, 5)
-    contrast = lw.ProxyNCALoss(temperature=1.0, normalize=False)(features, labels, weight)
-    torch.testing.assert_close(lw.CrossEntropyLoss()(features @ weight.T, labels), contrast)
-
-
-def test_balanced_softmax_is_cross_entropy_of_logits_with_the_prior():
-    """As docs/losses/cross-entropy.md says for long tails: classes are weighted by size in the denominator."""
-    logits, labels = draw(31, 5), long_tail(31, 5)
-    sizes = torch.bincount(labels, minlength=5).clamp(min=1)
-    expected = 0.0
-    for row, label in zip(logits, labels, strict=True):
-        weighed = sizes * row.exp()
-        expected -= (weighed[label] / weighed.sum()).log() / 31
-    torch.testing.assert_close(lw.CrossEntropyLoss()(logits + sizes.double().log(), labels), expected)
-
-
 def test_accuracy_of_a_step():
     """The share of rows whose largest logit is their class's; in a tie the first counts."""
     loss = lw.CrossEntropyLoss()

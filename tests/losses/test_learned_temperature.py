@@ -72,15 +72,6 @@ def test_at_its_bounds_it_is_put_back_and_still_has_a_gradient(logarithm, temper
     assert loss.log_temperature.grad.abs() > 0
 
 
-def test_an_optimizer_lowers_the_loss_with_it():
-    """Also with two calls before one backward."""
-    loss, (q, k) = lw.InfoNCELoss(temperature="learned"), draw(3)(2, 6, 4)
-    before = loss(q, k) + loss(k, q)
-    before.backward()
-    torch.optim.SGD(loss.parameters(), lr=0.01).step()
-    assert loss(q, k) + loss(k, q) < before
-
-
 def test_a_temperature_set_by_hand_and_tensors_work_as_before():
     for given in (torch.tensor(0.2), torch.tensor([0.2]), torch.nn.Parameter(torch.tensor(0.2))):
         loss = lw.InfoNCELoss(temperature=given)

@@ -340,9 +340,7 @@ def test_inputs_that_wait_for_each_other_are_refused():
 
         class _Circle(ContrastiveLoss):
             def forward(
-                self,
-                one: Annotated[torch.Tensor, References("two")],
-                two: Annotated[torch.Tensor, References("one")],
+                self, one: Annotated[torch.Tensor, References("two")], two: Annotated[torch.Tensor, References("one")]
             ):
                 raise NotImplementedError
 

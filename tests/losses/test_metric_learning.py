@@ -8,11 +8,12 @@ import pytest
 import torch
 
 import likewise as lw
-from likewise.memory import Prototypes
+from likewise.memory import Prototypes, Queue
 
 DOUBLE = torch.float64
 N, D, C = 13, 6, 4
 LABELS = torch.tensor([0, 1, 0, 2, 1, 0, 2, 2, 1, 1, 0, 3, 2])  # class 3 has one row
+QUEUED = torch.arange(14) * 3 % C
 
 
 def draw(*shape, seed=0):
@@ -199,12 +200,6 @@ def test_arc_face_beyond_the_margin():
     assert all(one < other for one, other in pairwise(losses))
 
 
-def test_cos_face_without_a_margin_is_proxy_nca():
-    z, w = draw(N, D), draw(C, D, seed=2)
-    found = lw.CosFaceLoss(temperature=0.2, margin=0.0)(z, LABELS, w)
-    torch.testing.assert_close(found, lw.ProxyNCALoss(temperature=0.2)(z, LABELS, w))
-
-
 def test_proxy_anchor_returns_a_loss_of_each_class():
     z, w = draw(N, D), draw(C + 2, D, seed=2)
     of_classes = lw.ProxyAnchorLoss(reduction="none")(z, LABELS, w)
@@ -212,3 +207,42 @@ def test_proxy_anchor_returns_a_loss_of_each_class():
     torch.testing.assert_close(of_classes.mean(), loss(z, LABELS, w))
     assert of_classes.shape == (C + 2,)
     assert loss.last["positives_per_anchor"].tolist() == [4, 4, 4, 1, 0, 0]
+
+
+OF_CLASSES = {
+    "BatchTriplet": lw.BatchTripletLoss,
+    "ContrastiveMargin": lw.ContrastiveMarginLoss,
+    "LiftedStructure": lw.LiftedStructureLoss,
+    "MultiSimilarity": lw.MultiSimilarityLoss,
+    "SupCon": lw.SupConLoss,
+}
+
+
+@pytest.mark.parametrize("name", ["ContrastiveMargin", "SupCon"])
+def test_labels_of_a_memory_come_with_it(name):
+    loss, z, m = OF_CLASSES[name](), draw(N, D), draw(len(QUEUED), D)
+    for given in ({"queue": m}, {"queue_labels": QUEUED}, {"references": m}, {"reference_labels": QUEUED}):
+        with pytest.raises(ValueError, match=r"together, got .* without"):
+            loss(z, LABELS, **given)
+    with pytest.raises(ValueError, match="queue"):
+        loss(z, LABELS, queue=m, queue_labels=QUEUED[:3])
+    with pytest.raises(ValueError, match="finite"):
+        loss(z, LABELS, queue=m * torch.nan, queue_labels=QUEUED)
+
+
+@pytest.mark.parametrize("name", OF_CLASSES)
+def test_an_empty_queue_is_none(name):
+    loss, z = OF_CLASSES[name](), draw(N, D)
+    torch.testing.assert_close(loss(z, LABELS, queue=draw(0, D), queue_labels=QUEUED[:0]), loss(z, LABELS))
+
+
+def test_cross_batch_memory_of_another_library_is_a_queue_shorter_by_a_batch():
+    """Theirs holds the batch, too: S rows with it are S − B of ours beside the batch, also while it fills."""
+    losses = pytest.importorskip("pytorch_metric_learning.losses", reason="needs pip install 'likewise[bench]'")
+    size, queue, ours = 3 * N, Queue(2 * N, D).double(), lw.MultiSimilarityLoss()
+    theirs = losses.CrossBatchMemory(losses.MultiSimilarityLoss(alpha=2, beta=50, base=0.5), D, memory_size=size)
+    for step in range(6):
+        z = rows_of(0.5, seed=step).float()
+        found = ours(z, LABELS, queue=queue.keys.float(), queue_labels=queue.labels) if len(queue) else ours(z, LABELS)
+        torch.testing.assert_close(found, theirs(z, LABELS), rtol=1e-5, atol=1e-6)
+        queue.enqueue(z.double(), LABELS)

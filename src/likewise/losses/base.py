@@ -1,4 +1,4 @@
-"""The base of all losses: options, normalising and gathering rows, and reducing the loss per row.
+"""The base of all losses: options and checks of them, gathering rows, and reducing the loss per row.
 
 A loss is defined by its pair weights: its ``forward`` calls `ContrastiveLoss.rows`, builds pull and push for those
 rows, and passes both to `ContrastiveLoss.evaluate`.
@@ -78,14 +78,15 @@ def wide(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
     return first.to(dtype), second.to(dtype)
 
 
-def naming_options(constructor: Callable[..., None], options: type) -> Callable[..., None]:
+def naming_options(constructor: Callable[..., None]) -> Callable[..., None]:
     """Return a constructor that names its options if it gets an unknown one, before Python asks for missing ones."""
     every = list(inspect.signature(constructor).parameters.values())
     passed_on = [param for param in every if param.kind is param.VAR_KEYWORD]
-    if any(options.__name__ not in str(param.annotation) for param in passed_on):
+    if any(LossOptions.__name__ not in str(param.annotation) for param in passed_on):
         return constructor
     positional = sum(param.kind is not param.KEYWORD_ONLY for param in every[1:] if param not in passed_on)
-    known = [param.name for param in every[1:] if param not in passed_on] + [*options.__annotations__] * bool(passed_on)
+    known = [param.name for param in every[1:] if param not in passed_on]
+    known += LossOptions.__annotations__ if passed_on else []
 
     @functools.wraps(constructor)
     def call(self: object, *args: Any, **kwargs: Any) -> None:
@@ -128,7 +129,7 @@ class Loss(Described, nn.Module, ABC):
         if "forward" in vars(cls):
             cls.forward = graph_break(cls.forward, unless=_supports_fullgraph)
         if "__init__" in vars(cls):
-            cls.__init__ = naming_options(cls.__init__, LossOptions)
+            cls.__init__ = naming_options(cls.__init__)
 
     def __init__(self) -> None:
         super().__init__()

@@ -114,15 +114,16 @@ class ContrastBatch(NamedTuple):
         references = self.of_references(anchors if reference_labels is None else reference_labels.to(anchors))
         return anchors, anchors if references is None else references
 
-    def sets(self, labels: Tensor, reference_labels: Tensor | None) -> tuple[Sets, Sets]:
-        """Return the label sets of the anchors and of the references: as given, or the batch's own."""
+    def sets(
+        self, labels: Tensor, reference_labels: Tensor | None, queue_labels: Tensor | None
+    ) -> tuple[Sets, list[Sets]]:
+        """Return the label sets of the anchors, and of each section of references, the anchors' own first."""
         anchors, references = self.labels(labels, reference_labels, torch.bool)
         anchor_sets = Sets(anchors, "labels")
-        return anchor_sets, anchor_sets if references is anchors else Sets(references, "labels of references")
-
-    def sets_of(self, labels: Tensor | None) -> list[Sets]:
-        """Return the label sets of a section that every process holds completely, if there are some."""
-        return [] if labels is None else [Sets(labels.to(self.queries.device), "labels of a section")]
+        sections = [anchor_sets if references is anchors else Sets(references, "labels of references")]
+        if queue_labels is not None:
+            sections.append(Sets(queue_labels.to(self.queries.device), "labels of a section"))
+        return anchor_sets, sections
 
     def samples(self) -> tuple[Tensor, Tensor | None]:
         """Return the sample number, over all processes, of each anchor and reference (None: they are the anchors)."""

@@ -1,7 +1,7 @@
 """Losses of label sets: MulSupCon, MSC and NWS, and how a query's pull is shared by its labels."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, NamedTuple, Unpack, final, get_args
+from typing import Annotated, Any, Literal, Unpack, final, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -26,23 +26,10 @@ from likewise.pairs import (
 from likewise.pairs.label_sets import Sets
 
 
-class LabelWeights(NamedTuple):
-    """A query's pull, in sections: one or more of instances, and the prototypes."""
-
-    instances: tuple[PairWeight, ...]
-    """w_ir / |y_i|, (N, R) for each section."""
-    prototypes: PairWeight
-    """w_ic / |y_i|, (N, L)."""
-    totals: Float[Tensor, " n"]
-    """Σ_r w_ir / |y_i|, (N,)."""
-    positives: Int[Tensor, " n"]
-    """Number of references that pull: instances that share a label, and prototypes of the query's labels."""
-
-
 def label_weights(
     sets: Sets, sections: Sequence[Sets], *, alpha: float, self_term: Literal["left out", "corrected", "none"],
     dtype: torch.dtype,
-) -> LabelWeights:  # fmt: skip
+) -> tuple[list[PairWeight], PairWeight, Float[Tensor, " n"], Int[Tensor, " n"]]:  # fmt: skip
     """Return the shares of the references in each query's pull, which depend only on label sets.
 
         M_irc = α y_ic y_rc / |y_i ∪ y_r|      w_ir = Σ_c M_irc / D_ic      w_ic = y_ic / D_ic
@@ -53,6 +40,10 @@ def label_weights(
 
     ``self_term`` says how the query's own term is treated: "left out" of sum and pull (the query itself is among the
     instances), "corrected", excluded only from the sum (its own key is among them), or "none".
+
+    Returns:
+        w_ir / |y_i|, (N, R) for each section of instances; w_ic / |y_i| of prototypes, (N, L); Σ_r w_ir / |y_i|, (N,);
+        and how many references pull, (N,): instances that share a label, and prototypes of the query's labels.
     """
     label_sets = sets.rows
     with without_autocast(label_sets.device):
@@ -62,8 +53,8 @@ def label_weights(
     share = sum((alpha * sums for sums, _ in by_label), start=label_sets * prototype)
     share = torch.where(label_sets, 1 / (share * sizes), 0)
     labelled = label_sets.any(dim=1)
-    return LabelWeights(
-        tuple(Jaccard(sets, section, worth=alpha * share) for section in sections),
+    return (
+        [Jaccard(sets, section, worth=alpha * share) for section in sections],
         Explicit(share),
         labelled + (alpha / sizes * share).sum(dim=1) if self_term == "corrected" else labelled.to(dtype),
         sum((count for _, count in by_label), start=sets.sizes - labelled.long() * (self_term == "left out")),
@@ -129,8 +120,7 @@ class MulSupConLoss(ContrastiveLoss):
         """
         replicated = () if queue is None else (queue,)
         rows = self.rows(queries, references, replicated=replicated)
-        label_sets, reference_sets = rows.sets(labels, reference_labels)
-        sections = [reference_sets, *rows.sets_of(queue_labels)]
+        label_sets, sections = rows.sets(labels, reference_labels, queue_labels)
         counts = sum(section.counts for section in sections) - label_sets.rows.long() * (not rows.others)
         present = label_sets.rows & (counts > 0)
         worth = present / counts.clamp(min=1).to(rows.dtype)
@@ -209,27 +199,17 @@ class MSCLoss(ContrastiveLoss):
         """
         replicated = (prototypes,) if queue is None else (queue, prototypes)
         rows = self.rows(queries, replicated=replicated)
-        label_sets, reference_sets = rows.sets(labels, None)
-        not_self = rows.not_self()
-        weights = label_weights(
-            label_sets,
-            [reference_sets, *rows.sets_of(queue_labels)],
-            alpha=self.alpha,
-            dtype=rows.dtype,
-            self_term="left out",
+        label_sets, sections = rows.sets(labels, None, queue_labels)
+        (batch, *rest), of_prototypes, totals, positives = label_weights(
+            label_sets, sections, alpha=self.alpha, self_term="left out", dtype=rows.dtype
         )
-        batch, *rest = weights.instances
+        not_self = rows.not_self()
+        push = [not_self * self.beta, *(AllPairs(*weight.shape) * self.beta for weight in rest)]
         return self.evaluate(
             rows,
-            pull=concat([batch * not_self, *rest, weights.prototypes]).with_row_sums(weights.totals),
-            push=concat(
-                [
-                    not_self * self.beta,
-                    *(AllPairs(*weight.shape) * self.beta for weight in rest),
-                    AllPairs(*weights.prototypes.shape),
-                ]
-            ),
-            positives=weights.positives,
+            pull=concat([batch * not_self, *rest, of_prototypes]).with_row_sums(totals),
+            push=concat([*push, AllPairs(*of_prototypes.shape)]),
+            positives=positives,
         )
 
 
@@ -332,16 +312,17 @@ class NWSLoss(ContrastiveLoss):
         replicated = (prototypes,) if queue is None else (queue, prototypes)
         here = prototypes[:0] if keys is None else keys  # no keys: an empty section
         rows = self.rows(queries, here, replicated=replicated)
-        sets, of_keys = rows.sets(labels, labels[:0] if key_labels is None else key_labels)
-        instances = [of_keys, *rows.sets_of(queue_labels)]
+        sets, instances = rows.sets(labels, labels[:0] if key_labels is None else key_labels, queue_labels)
         corrected = "none" if keys is None or self.normalized else "corrected"
-        weights = label_weights(sets, instances, alpha=self.alpha, self_term=corrected, dtype=rows.dtype)
-        of_prototypes = AllPairs(*sets.rows.shape) if self.positives_in_denominator else Explicit(~sets.rows)
+        pulls, of_prototypes, totals, positives = label_weights(
+            sets, instances, alpha=self.alpha, self_term=corrected, dtype=rows.dtype
+        )
+        push = AllPairs(*sets.rows.shape) if self.positives_in_denominator else Explicit(~sets.rows)
         return self.evaluate(
             rows,
-            pull=concat([*weights.instances, weights.prototypes]).with_row_sums(weights.totals),
-            push=concat([*(self._pushed_by(sets, section) for section in instances), of_prototypes]),
-            positives=weights.positives,
+            pull=concat([*pulls, of_prototypes]).with_row_sums(totals),
+            push=concat([*(self._pushed_by(sets, section) for section in instances), push]),
+            positives=positives,
         )
 
     def check(self, inputs: dict[str, Any]) -> None:

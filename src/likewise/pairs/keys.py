@@ -1,4 +1,11 @@
-"""Equality of keys, [key_i = key'_r]: its tiles, sums over equal keys, and which tiles have no equal keys."""
+"""Equality of keys, [key_i = key'_r]: its tiles, sums over equal keys, and which tiles have no equal keys.
+
+For sums, references are sorted by key and summed segment by segment, always in the same order. A long segment is summed
+in pieces of about √R, and then the pieces are summed: the rounding error of one long running sum would grow with its
+length, and on a GPU a single thread would compute it. There are two implementations with the same results: one reads
+the keys, for the CPU; the other has shapes that do not depend on the keys, so that nothing waits for the GPU and a CUDA
+graph can capture it.
+"""
 
 import math
 from functools import cached_property

@@ -1,4 +1,9 @@
-"""Pair weights from label sets (multi-hot labels), with and without a similarity of labels."""
+"""Pair weights from label sets (multi-hot labels), with and without a similarity of labels.
+
+A tile is a thin product of the sets of its rows and columns. With y_i and y_r those of an anchor and a reference,
+
+    |y_i ∩ y_r| = y_i·y_r        |y_i ∪ y_r| = |y_i| + |y_r| − y_i·y_r
+"""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -97,15 +102,9 @@ class LabelSets(PairWeight):
         return self.anchors[rows].to(device, dtype) @ self.references[columns].to(device, dtype).T
 
     def union(self, overlap: Float[Tensor, "n r"], rows: slice, columns: slice) -> Float[Tensor, "n r"]:
-        """Return |y_i ∪ y_r| for a tile whose overlap is known."""
-        sizes, reference_sizes = (size.to(overlap) for size in self._sizes)
-        return (sizes[rows, None] - overlap).add_(reference_sizes[columns])
-
-    @property
-    def _sizes(self) -> tuple[Int[Tensor, " n"], Int[Tensor, " r"]]:
-        """|y_i| and |y_r|."""
-        anchors, references = self._sets
-        return anchors.sizes, references.sizes
+        """Return |y_i ∪ y_r| for a tile whose overlap is known, or 1 if both sets are empty."""
+        sizes, reference_sizes = (sets.sizes.to(overlap) for sets in self._sets)
+        return (sizes[rows, None] - overlap).add_(reference_sizes[columns]).clamp_(min=1)
 
 
 @final
@@ -213,7 +212,7 @@ class Jaccard(SharedLabels):
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
         overlap = self.overlap(rows, columns, dtype, device)
-        union = self.union(overlap, rows, columns).clamp_(min=1)
+        union = self.union(overlap, rows, columns)
         if self.is_within_one:
             return overlap.div_(union)
         shared = torch.mm(self.worth[rows].to(device, dtype), self.references[columns].to(device, dtype).T, out=overlap)
@@ -225,7 +224,7 @@ class Jaccard(SharedLabels):
         counts = torch.zeros(self.shape[0], dtype=torch.int64, device=device)
         for rows, columns in all_tiles(self.shape):
             overlap = self.overlap(rows, columns, dtype, device)
-            union = self.union(overlap, rows, columns).clamp_(min=1)
+            union = self.union(overlap, rows, columns)
             counts[rows] += overlap.count_nonzero(dim=1)
             sums[rows].addmm_(union.reciprocal_(), self.references[columns].to(device, dtype))
         return sums.mul_(self.anchors.to(device)), counts
@@ -289,13 +288,13 @@ class MeanSimilarity(LabelSimilarity):
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
         weighted = self.anchors[rows].to(device, dtype) @ self.similarity.to(device, dtype)
-        sizes, reference_sizes = (size.to(device, dtype).clamp_(min=1) for size in self._sizes)
+        sizes, reference_sizes = (sets.sizes.to(device, dtype).clamp_(min=1) for sets in self._sets)
         result = weighted @ self.references[columns].to(device, dtype).T
         return result.div_(sizes[rows, None]).div_(reference_sizes[columns])
 
     def form(self) -> ClosedForm:
         weighted = self.anchors.to(self.similarity) @ self.similarity
-        sizes, reference_sizes = (size.to(weighted).clamp_(min=1) for size in self._sizes)
+        sizes, reference_sizes = (sets.sizes.to(weighted).clamp_(min=1) for sets in self._sets)
         return (
             Term(EVERYTHING, overlaps=(ThinProduct(weighted, self.references, "as it is", (sizes, reference_sizes)),)),
         )

@@ -176,14 +176,6 @@ def test_a_scale_that_became_negative_is_refused():
         criterion(draw(2, 3, 4, 2, 2), draw(2, 3, 4, 2, 2), torch.zeros(2, 3, 2, 2).long())
 
 
-def test_options_that_a_loss_does_not_have_are_refused():
-    """N-pairs has no temperature and BYOL no options."""
-    with pytest.raises(TypeError, match="temperature"):
-        lw.NPairsLoss(temperature=0.1)
-    with pytest.raises(TypeError, match="reduction"):
-        lw.BYOLLoss(reduction="sum")
-
-
 def test_a_triplet_at_its_margin_has_no_loss():
     """Nor is it counted: the mean is over the two of six triplets whose negative is the more similar one."""
     rows = torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.6, 0.8]], dtype=DOUBLE)

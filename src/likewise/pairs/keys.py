@@ -226,6 +226,14 @@ class Keys:
             self._ranges[key] = (int(low), int(high))
         return self._ranges[key]
 
+    def _range_of_all(self) -> tuple[int, int]:
+        """Return the lowest and the highest key: of positions, which are never looked at, without reading them."""
+        low, high = self._range(slice(0, self._shape[0]), of_references=False) if self._shape[0] else (0, 0)
+        if self.is_symmetric or not self._shape[1]:
+            return low, high
+        low_r, high_r = self._range(slice(0, self._shape[1]), of_references=True)
+        return (min(low, low_r), max(high, high_r)) if self._shape[0] else (low_r, high_r)
+
     @cached_property
     def compact(self) -> tuple[Tensor, Tensor, int]:
         """Both keys renumbered to 0 … K − 1, and K; some numbers may not occur."""
@@ -236,7 +244,7 @@ class Keys:
             count, keys = len(keys), torch.searchsorted(keys.sort().values, keys)
         else:
             if len(keys):
-                low, high = (int(end) for end in keys.aminmax())
+                low, high = self._range_of_all()
                 if low >= 0 and high < len(keys):  # the usual class labels
                     return self.anchors, self.references, high + 1
             values, keys = torch.unique(keys, return_inverse=True)

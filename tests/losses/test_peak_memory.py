@@ -12,7 +12,7 @@ from memory_worker import steps
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 WORKER = Path(__file__).parents[1] / "processes" / "memory_worker.py"
-ROWS = 2048
+ROWS = 3072
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,7 @@ PARTS = {
     ),
     "weights": ("likewise/pairs/", "triton/weights.py"),
     "launches": ("operator/triton/", "operator/spec.py"),
-    "checks": ("losses/checks.py", "losses/inputs.py", "operator/inputs.py", "operator/backends.py"),
+    "checks": ("losses/inputs.py", "losses/candidates.py", "operator/inputs.py", "operator/backends.py"),
     "autograd": ("/torch/", "operator/function.py", "operator/precision.py"),
 }
 """What a function is part of, by its file and name: the first that fits."""

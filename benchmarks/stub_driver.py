@@ -82,7 +82,7 @@ def installed(*, recorded: bool = False) -> Generator[Stub]:
 
 def _pretences() -> list[Any]:
     """Return patches with which the library takes the CPU for a GPU, where it asks what it runs on."""
-    from likewise.losses import checks  # noqa: PLC0415 - only where Triton is
+    from likewise.losses import inputs  # noqa: PLC0415 - only where Triton is
     from likewise.operator import backends  # noqa: PLC0415 - likewise
     from likewise.operator.triton import fused, operands, tuning  # noqa: PLC0415 - likewise
 
@@ -92,7 +92,7 @@ def _pretences() -> list[Any]:
         (fused, "precision"): lambda half, _: precision(half, gpu),
         (tuning, "capability"): lambda _: CAPABILITY,
         (tuning, "multiprocessors"): lambda _: MULTIPROCESSORS,
-        (checks, "check_finite"): lambda *_: None,  # of a GPU, values are not looked at
+        (inputs, "check_finite"): lambda *_: None,  # of a GPU, values are not looked at
     }
     return [mock.patch.object(module, name, function) for (module, name), function in instead.items()]
 

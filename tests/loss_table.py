@@ -18,12 +18,45 @@ SETS = [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 0, 0], [0, 0, 1, 0], [1
 SIMILARITY = [[1.0, 0.5, 0.2, 0.1], [0.5, 1.0, 0.0, 0.3], [0.2, 0.0, 1.0, 0.4], [0.1, 0.3, 0.4, 1.0]]
 
 
+class Draw:
+    """Draws batches in float64, of few classes, some with one sample, and label sets, some empty; rows lie anywhere."""
+
+    features, labels, class_count, queue, cached = FEATURES, LABELS, max(CLASS) + 1, 9, 37
+
+    def __init__(self, seed: int) -> None:
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def __call__(self, *shape: int) -> Tensor:
+        return torch.randn(*shape, dtype=torch.float64, generator=self.generator)
+
+    def classes(self, samples: int) -> Tensor:
+        return torch.tensor(CLASS).repeat(samples // 7 + 1)[:samples]
+
+    def sets(self, samples: int) -> Tensor:
+        return torch.tensor(SETS).repeat(samples // 7 + 1, 1)[:samples]
+
+    def rows(self, classes: Tensor, *views: int) -> Tensor:
+        """Return rows of classes, (…, views, D); without views, or with none, (…, D)."""
+        return self(*classes.shape, *filter(None, views), self.features)
+
+    def mixed(self, classes: Tensor, *views: int) -> Tensor:
+        """Return rows half of which lie where those of another class do: else some losses would have no gradient."""
+        return self.rows(classes, *views)
+
+    def logits(self, classes: Tensor, views: int) -> Tensor:
+        return self(*classes.shape, views, self.class_count)
+
+    def episodes(self, samples: int, each: int) -> tuple[int, int]:
+        """Return how many episodes there are, and queries in each."""
+        return samples, each
+
+
 class Row(NamedTuple):
     """A loss, and a batch of its arguments in their order."""
 
     make: Callable[..., nn.Module]
     """Makes the loss from options such as temperature and backend."""
-    batch: Callable[[int, "Draw"], dict[str, Tensor]]
+    batch: Callable[[int, Draw], dict[str, Tensor]]
     """Makes a batch of so many samples."""
     learned: tuple[str, ...]
     """Which arguments have a gradient."""
@@ -37,77 +70,61 @@ class Row(NamedTuple):
     """Whether an active anchor is a row with a loss."""
 
 
-Draw = Callable[..., Tensor]
-"""Draws float64 values of a shape."""
-
-
-def classes(samples: int) -> Tensor:
-    return torch.tensor(CLASS).repeat(samples // 7 + 1)[:samples]
-
-
-def sets(samples: int) -> Tensor:
-    return torch.tensor(SETS).repeat(samples // 7 + 1, 1)[:samples]
-
-
 def view_batch(views):
-    return lambda b, draw: {"embeddings": draw(b, views, FEATURES)}
+    return lambda b, draw: {"embeddings": draw.rows(draw.classes(b), views)}
 
 
-def class_batch(views, prototypes=False):
+def class_batch(views, *, prototypes=False, queue=False, keys=False, mixed=False, logits=False):
+    """Return rows and their classes, with others to compare with in addition or, keys, instead of the batch."""
+
     def batch(b, draw):
-        parts = {"embeddings": draw(b, views, FEATURES) if views else draw(b, FEATURES), "labels": classes(b)}
-        return parts | ({"prototypes": draw(max(CLASS) + 1, FEATURES)} if prototypes else {})
+        classes, older = draw.classes(b), draw.classes(draw.queue)
+        parts = {"embeddings": (draw.mixed if mixed else draw.rows)(classes, views), "labels": classes}
+        parts |= {"prototypes": draw.rows(torch.arange(draw.class_count))} if prototypes else {}
+        parts |= {"class_logits": draw.logits(classes, views)} if logits else {}
+        parts |= {"references": draw.rows(classes.flip(0)), "reference_labels": classes.flip(0)} if keys else {}
+        return parts | ({"queue": draw.rows(older), "queue_labels": older} if queue else {})
 
     return batch
 
 
-def class_queue(draw):
-    return {"queue": draw(9, FEATURES), "queue_labels": classes(9)}
-
-
-def queue_batch(views=2, *, prototypes=False, keys=False):
-    """Return classes with a queue of them, and with keys instead of the batch."""
-
+def pair_batch(*names, queue=False):
     def batch(b, draw):
-        parts = class_batch(views, prototypes)(b, draw)
-        parts |= {"references": draw(b, FEATURES), "reference_labels": classes(b).flip(0)} if keys else {}
-        return parts | class_queue(draw)
+        classes = draw.classes(b)
+        parts = {name: (draw.mixed if name == "negatives" else draw.rows)(classes) for name in names}
+        return parts | ({"queue": draw.rows(draw.classes(draw.queue))} if queue else {})
 
     return batch
 
 
-def pair_batch(*names, queue=0):
-    def batch(b, draw):
-        parts = {name: draw(b, FEATURES) for name in names}
-        return parts | ({"queue": draw(queue, FEATURES)} if queue else {})
-
-    return batch
-
-
-def negatives_batch(each, *, ids=False, queue=0, guide=False):
+def negatives_batch(each, *, ids=False, queue=False, guide=False):
     """Return queries, keys and hard negatives, each so many or one; with ids that several share, and a guide."""
 
     def batch(b, draw):
         parts = pair_batch("queries", "keys", queue=queue)(b, draw)
-        parts["negatives"] = draw(b, each, FEATURES) if each else draw(b, FEATURES)
+        parts["negatives"] = draw.rows(draw.classes(b), each) if each else draw.mixed(draw.classes(b))
         if ids:
             of_each = parts["negatives"].shape[:-1]
             parts |= {"ids": torch.arange(b) % 5, "negative_ids": torch.arange(of_each.numel()).view(of_each) % 8}
         if guide:
             parts |= {f"guide_{of}": draw(*parts[of].shape[:-1], 3) for of in ("queries", "keys", "negatives")}
-        return parts | ({"queue_ids": torch.arange(queue)} if ids and queue else {})
+        return parts | ({"queue_ids": torch.arange(draw.queue)} if ids and queue else {})
 
     return batch
 
 
-def label_batch(*, keys=False, queue=False, views=0):
+def label_batch(*, prototypes=True, keys="", queue=False, views=0):
+    """Return rows and their label sets; keys are called by a name, and have the queries' own sets."""
+
     def batch(b, draw):
-        parts = {"queries": draw(b, views, FEATURES) if views else draw(b, FEATURES), "labels": sets(b)}
-        parts["prototypes"] = draw(LABELS, FEATURES)
+        classes = draw.classes(b)
+        parts = {"queries": draw.rows(classes, views), "labels": draw.sets(b)}
+        if prototypes:
+            parts["prototypes"] = draw.rows(torch.arange(draw.labels) % draw.class_count)
         if keys:
-            parts |= {"keys": draw(b, FEATURES), "key_labels": sets(b)}
+            parts |= {f"{keys}s": draw.rows(classes), f"{keys}_labels": draw.sets(b)}
         if queue:
-            parts |= {"queue": draw(9, FEATURES), "queue_labels": sets(9)}
+            parts |= {"queue": draw.rows(draw.classes(draw.queue)), "queue_labels": draw.sets(draw.queue)}
         return parts
 
     return batch
@@ -124,7 +141,7 @@ def rascal(**own):
         return loss.eval()
 
     def batch(b, draw):
-        return {"embeddings": draw(b, 2, FEATURES), "labels": classes(b), "sample_index": torch.arange(b) * 5 % 37}
+        return class_batch(2)(b, draw) | {"sample_index": torch.arange(b) * 5 % draw.cached}
 
     return Row(make, batch, ("embeddings",))
 
@@ -142,13 +159,18 @@ def of_widths(make, *widths):
 
 
 def patch_batch(b, draw):
-    cells = torch.arange(b * 3 * 2 * 2).view(b, 3, 2, 2) % 4
-    return {"query_maps": draw(b, 3, FEATURES, 2, 2), "support_maps": draw(b, 4, FEATURES, 2, 3), "cell_labels": cells}
+    e, q = draw.episodes(b, 3)
+    cells, first = torch.arange(e * q * 2 * 2).view(e, q, 2, 2) % 4, 4 * torch.arange(e)[:, None]
+    maps = draw.rows(first[:, :, None, None] + cells), draw.rows(first + torch.arange(4), 2, 3)
+    query_maps, support_maps = (of.movedim(-1, 2).contiguous() for of in maps)
+    return {"query_maps": query_maps, "support_maps": support_maps, "cell_labels": cells}
 
 
 def episode_batch(b, draw):
-    labels = torch.arange(b * 6).view(b, 6) % 4
-    return {"query_features": draw(b, 6, FEATURES), "class_means": draw(b, 4, FEATURES), "query_labels": labels}
+    e, q = draw.episodes(b, 6)
+    labels, first = torch.arange(e * q).view(e, q) % 4, 4 * torch.arange(e)[:, None]
+    features, means = draw.rows(first + labels), draw.rows(first + torch.arange(4))
+    return {"query_features": features, "class_means": means, "query_labels": labels}
 
 
 EMBEDDINGS, QUERIES = ("embeddings",), ("queries", "prototypes")
@@ -162,10 +184,13 @@ LOSSES = {
     "InfoNCE, symmetric": Row(
         with_options(lw.InfoNCELoss, symmetric=True), pair_batch("queries", "keys"), ("queries", "keys")
     ),
-    "InfoNCE, queue": Row(lw.InfoNCELoss, pair_batch("queries", "keys", queue=9), ("queries",), ("queue",)),
+    "InfoNCE, queue": Row(lw.InfoNCELoss, pair_batch("queries", "keys", queue=True), ("queries",), ("queue",)),
     "InfoNCE, negatives": Row(lw.InfoNCELoss, negatives_batch(2), ("queries", "keys", "negatives")),
     "InfoNCE, ids": Row(
-        lw.InfoNCELoss, negatives_batch(0, ids=True, queue=9), ("queries", "keys", "negatives"), ("queue", "queue_ids")
+        lw.InfoNCELoss,
+        negatives_batch(0, ids=True, queue=True),
+        ("queries", "keys", "negatives"),
+        ("queue", "queue_ids"),
     ),
     "InfoNCE, symmetric, negatives": Row(
         with_options(lw.InfoNCELoss, symmetric=True), negatives_batch(2, ids=True), ("queries", "keys", "negatives")
@@ -198,19 +223,19 @@ LOSSES = {
     "SupCon in": Row(with_options(lw.SupConLoss, form="in"), class_batch(2), EMBEDDINGS),
     "SupCon, one view": Row(lw.SupConLoss, class_batch(0), EMBEDDINGS),
     "SupCon, label sets": Row(
-        lw.SupConLoss, lambda b, draw: {"embeddings": draw(b, 2, FEATURES), "labels": sets(b)}, EMBEDDINGS
+        lw.SupConLoss, lambda b, draw: {"embeddings": draw.rows(draw.classes(b), 2), "labels": draw.sets(b)}, EMBEDDINGS
     ),
-    "SupCon, queue": Row(lw.SupConLoss, queue_batch(), EMBEDDINGS, WHOLE),
+    "SupCon, queue": Row(lw.SupConLoss, class_batch(2, queue=True), EMBEDDINGS, WHOLE),
     "SupCon in, keys and queue": Row(
         with_options(lw.SupConLoss, form="in"),
-        queue_batch(0, keys=True),
+        class_batch(0, queue=True, keys=True),
         ("embeddings", "references"),
         WHOLE,
     ),
     "SupCon pairs": Row(with_options(lw.SupConLoss, form="pairs"), class_batch(2), EMBEDDINGS, counts_rows=False),
     "SupCon pairs, keys and queue": Row(
         with_options(lw.SupConLoss, form="pairs"),
-        queue_batch(0, keys=True),
+        class_batch(0, queue=True, keys=True),
         ("embeddings", "references"),
         WHOLE,
         counts_rows=False,
@@ -234,7 +259,7 @@ LOSSES = {
     **{
         f"BatchTriplet, {mining}, queue": of_pairs(
             with_options(lw.BatchTripletLoss, margin=2.5, mining=mining),
-            queue_batch(0, keys=mining == "semi-hard"),
+            class_batch(0, queue=True, keys=mining == "semi-hard"),
             ("embeddings", "references") if mining == "semi-hard" else EMBEDDINGS,
             WHOLE,
         )
@@ -267,50 +292,28 @@ LOSSES = {
     ),
     "ContrastiveMargin, queue": of_pairs(
         with_options(lw.ContrastiveMarginLoss, positive_margin=1.5, negative_margin=-0.2),
-        queue_batch(),
+        class_batch(2, queue=True),
         EMBEDDINGS,
         WHOLE,
     ),
     "ContrastiveMargin, keys and queue": of_pairs(
         with_options(lw.ContrastiveMarginLoss, squared=True, negative_margin=-0.2),
-        queue_batch(0, keys=True),
+        class_batch(0, queue=True, keys=True),
         ("embeddings", "references"),
         WHOLE,
     ),
-    "MulSupCon": Row(
-        lw.MulSupConLoss,
-        lambda b, draw: {"queries": draw(b, 2, FEATURES), "labels": sets(b)},
-        ("queries",),
-        counts_rows=False,
-    ),
+    "MulSupCon": Row(lw.MulSupConLoss, label_batch(prototypes=False, views=2), ("queries",), counts_rows=False),
     "MulSupCon, references": Row(
-        lw.MulSupConLoss,
-        lambda b, draw: {
-            "queries": draw(b, FEATURES),
-            "labels": sets(b),
-            "references": draw(b, FEATURES),
-            "reference_labels": sets(b).flip(0),
-        },
-        ("queries", "references"),
-        counts_rows=False,
+        lw.MulSupConLoss, label_batch(prototypes=False, keys="reference"), ("queries", "references"), counts_rows=False
     ),
     "MulSupCon, queue": Row(
-        lw.MulSupConLoss,
-        lambda b, draw: {
-            "queries": draw(b, FEATURES),
-            "labels": sets(b),
-            "queue": draw(9, FEATURES),
-            "queue_labels": sets(9),
-        },
-        ("queries",),
-        WHOLE,
-        counts_rows=False,
+        lw.MulSupConLoss, label_batch(prototypes=False, queue=True), ("queries",), WHOLE, counts_rows=False
     ),
     "MSC": Row(lw.MSCLoss, label_batch(), QUERIES, WHOLE),
     "MSC, views, queue": Row(lw.MSCLoss, label_batch(queue=True, views=2), QUERIES, WHOLE),
-    "NWS mean": Row(nws(), label_batch(keys=True, queue=True), QUERIES, WHOLE),
-    "NWS max": Row(nws(aggregation="max"), label_batch(keys=True, queue=True), QUERIES, WHOLE),
-    "NWS, normalized": Row(nws(normalized=True), label_batch(keys=True), QUERIES, WHOLE),
+    "NWS mean": Row(nws(), label_batch(keys="key", queue=True), QUERIES, WHOLE),
+    "NWS max": Row(nws(aggregation="max"), label_batch(keys="key", queue=True), QUERIES, WHOLE),
+    "NWS, normalized": Row(nws(normalized=True), label_batch(keys="key"), QUERIES, WHOLE),
     "NWS, queue": Row(nws(positives_in_denominator=True), label_batch(queue=True), QUERIES, WHOLE),
     "RASCAL": rascal(),
     "RASCAL, sample": rascal(rank_level="sample"),
@@ -319,47 +322,47 @@ LOSSES = {
     "Patch": Row(lw.PatchLoss, patch_batch, ("query_maps", "support_maps"), temperature=False),
     "Prototypical": Row(lw.PrototypicalLoss, episode_batch, ("query_features", "class_means"), normalizes=False),
     "BCL": Row(lw.BCLLoss, class_batch(2, prototypes=True), ("embeddings", "prototypes"), WHOLE),
-    "BCL, queue": Row(lw.BCLLoss, queue_batch(prototypes=True), ("embeddings", "prototypes"), WHOLE),
+    "BCL, queue": Row(lw.BCLLoss, class_batch(2, prototypes=True, queue=True), ("embeddings", "prototypes"), WHOLE),
     "KCL": Row(with_options(lw.KCLLoss, k=2), class_batch(2), EMBEDDINGS),
     "ProxyNCA": Row(lw.ProxyNCALoss, class_batch(2, prototypes=True), ("embeddings", "prototypes"), WHOLE),
-    "PaCo": Row(
-        lw.PaCoLoss,
-        lambda b, draw: {"embeddings": draw(b, 2, FEATURES), "labels": classes(b), "class_logits": draw(b, 2, 4)},
-        ("embeddings", "class_logits"),
-    ),
-    "PaCo, queue": Row(
-        lw.PaCoLoss,
-        lambda b, draw: queue_batch()(b, draw) | {"class_logits": draw(b, 2, 4)},
-        ("embeddings", "class_logits"),
-        WHOLE,
-    ),
+    "PaCo": Row(lw.PaCoLoss, class_batch(2, logits=True), ("embeddings", "class_logits")),
+    "PaCo, queue": Row(lw.PaCoLoss, class_batch(2, logits=True, queue=True), ("embeddings", "class_logits"), WHOLE),
     "HardNegative": Row(lw.HardNegativeLoss, view_batch(2), EMBEDDINGS),
     "MultiSimilarity": Row(lw.MultiSimilarityLoss, class_batch(2), EMBEDDINGS, temperature=False),
-    "MultiSimilarity, mined": of_pairs(with_options(lw.MultiSimilarityLoss, epsilon=0.1), class_batch(0), EMBEDDINGS),
-    "MultiSimilarity, queue": Row(lw.MultiSimilarityLoss, queue_batch(), EMBEDDINGS, WHOLE, temperature=False),
+    "MultiSimilarity, mined": of_pairs(
+        with_options(lw.MultiSimilarityLoss, epsilon=0.1), class_batch(0, mixed=True), EMBEDDINGS
+    ),
+    "MultiSimilarity, queue": Row(
+        lw.MultiSimilarityLoss, class_batch(2, queue=True), EMBEDDINGS, WHOLE, temperature=False
+    ),
     "MultiSimilarity, mined, keys and queue": of_pairs(
         with_options(lw.MultiSimilarityLoss, epsilon=0.1),
-        queue_batch(0, keys=True),
+        class_batch(0, queue=True, keys=True, mixed=True),
         ("embeddings", "references"),
         WHOLE,
     ),
-    "LiftedStructure": Row(lw.LiftedStructureLoss, class_batch(2), EMBEDDINGS, counts_rows=False),
-    "LiftedStructure, queue": Row(lw.LiftedStructureLoss, queue_batch(), EMBEDDINGS, WHOLE, counts_rows=False),
+    "LiftedStructure": Row(lw.LiftedStructureLoss, class_batch(2, mixed=True), EMBEDDINGS, counts_rows=False),
+    "LiftedStructure, queue": Row(
+        lw.LiftedStructureLoss, class_batch(2, queue=True, mixed=True), EMBEDDINGS, WHOLE, counts_rows=False
+    ),
     "LiftedStructure, keys and queue": Row(
-        lw.LiftedStructureLoss, queue_batch(0, keys=True), ("embeddings", "references"), WHOLE, counts_rows=False
+        lw.LiftedStructureLoss,
+        class_batch(0, queue=True, keys=True, mixed=True),
+        ("embeddings", "references"),
+        WHOLE,
+        counts_rows=False,
     ),
     "ArcFace": Row(lw.ArcFaceLoss, class_batch(2, prototypes=True), ("embeddings", "prototypes"), WHOLE),
     "CosFace": Row(lw.CosFaceLoss, class_batch(2, prototypes=True), ("embeddings", "prototypes"), WHOLE),
     "ProxyAnchor": Row(lw.ProxyAnchorLoss, class_batch(2, prototypes=True), ("embeddings", "prototypes"), WHOLE),
-    "ProxyAnchor, queue": Row(lw.ProxyAnchorLoss, queue_batch(prototypes=True), ("embeddings", "prototypes"), WHOLE),
+    "ProxyAnchor, queue": Row(
+        lw.ProxyAnchorLoss, class_batch(2, prototypes=True, queue=True), ("embeddings", "prototypes"), WHOLE
+    ),
 }
 """Every loss with the usual options, in the variants whose weights differ."""
 
 
-def draw(seed: int) -> Draw:
-    """Return what draws a batch's values, the same for every process."""
-    generator = torch.Generator().manual_seed(seed)
-    return lambda *shape: torch.randn(*shape, dtype=torch.float64, generator=generator)
+draw = Draw
 
 
 def evaluate(loss: nn.Module, batch: dict[str, Tensor]) -> Tensor:

@@ -1,23 +1,23 @@
 """Properties of every loss on every backend: one table, one test per property."""
 
-import copy
 import gc
 import inspect
-from itertools import pairwise
+from functools import partial
+from itertools import cycle, islice, pairwise
 
 import pytest
 import torch
 
 import likewise as lw
+from cases import SIGNATURES, with_one_backend
 from likewise.losses import ContrastiveLoss, Loss
-from likewise.losses.dcl import DCLLoss
 from likewise.operator import tiled, tiles
-from loss_table import FEATURES, LOSSES, draw, evaluate
+from loss_table import LOSSES, draw, evaluate
 
 DOUBLE = torch.float64
 PUBLIC = {name: getattr(lw, name) for name in lw.__all__ if name.endswith("Loss")}
 every_loss = pytest.mark.parametrize("name", LOSSES)
-every_backend = pytest.mark.parametrize("backend", ["dense", "tiled", "auto"])
+every_signature = pytest.mark.parametrize("name", SIGNATURES)
 
 
 def leaves(name, batch):
@@ -48,79 +48,41 @@ def test_the_table_has_every_loss():
         assert kind().last == {}
 
 
-def test_recommended_inputs():
-    """Losses that need a momentum encoder, for a queue or targets, recommend it; the others recommend nothing."""
+def test_what_a_class_says_of_its_inputs():
+    """Losses that need a momentum encoder, for a queue or targets, recommend it; the others recommend nothing.
+
+    Optional inputs are keyword-only, except SupCon's labels.
+    """
     wished = {name: kind.recommended_inputs for name, kind in PUBLIC.items() if kind.recommended_inputs}
     queue = "Momentum", "KeyQueue"
     assert wished == {"MSCLoss": queue, "NWSLoss": queue, "BYOLLoss": ("Momentum", "Predictor")}
     for name in ("MSCLoss", "NWSLoss"):
         assert {"queue", "queue_labels"} <= set(inspect.signature(PUBLIC[name].forward).parameters)
+    for name, kind in PUBLIC.items():
+        parameters = inspect.signature(kind.forward).parameters.values()
+        optional = {of.name for of in parameters if of.default is not of.empty and of.kind is not of.KEYWORD_ONLY}
+        assert optional == ({"labels"} if name == "SupConLoss" else set())
+    without = {name.removesuffix("Loss") for name, kind in PUBLIC.items() if not kind.label_kinds}
+    assert without == {"NTXent", "DCL", "HardNegative", "InfoNCE", "Clip", "SigLIP", "NPairs", "Triplet", "BYOL"}
 
 
 LABELS_OF = {"labels", "cell_labels", "query_labels"}
 
 
-@every_loss
+@pytest.mark.parametrize("name", [name for name in SIGNATURES if LABELS_OF & set(LOSSES[name].batch(5, draw(1)))])
 def test_label_kinds_are_those_that_are_taken(name):
-    """A loss accepts the label kinds it names and refuses the others; a loss without labels names none."""
-    row = LOSSES[name]
-    loss, batch = row.make(), row.batch(5, draw(1))
-    if isinstance(loss, lw.Matryoshka):
-        loss = loss.loss
-    (named,) = LABELS_OF & set(batch) or [None]
-    if named is None:
-        taken = {of for of in inspect.signature(type(loss).forward).parameters if of in LABELS_OF}
-        assert not loss.label_kinds or taken  # SupCon is called without labels, too
-        return
-    kinds = (
-        "classes" if batch[named].ndim == 1 or named in {"cell_labels", "query_labels"} else "label sets",
-        "classes",
-        "label sets",
-    )
-    assert kinds[0] in loss.label_kinds
-    other = kinds[1 + (kinds[0] == "classes")]
-    if other not in loss.label_kinds:
+    """A loss accepts the label kinds it names and refuses the others."""
+    loss, batch = LOSSES[name].make(), LOSSES[name].batch(5, draw(1))
+    (named,) = LABELS_OF & set(batch)
+    of_sets = batch[named].ndim > 1 and named == "labels"
+    assert ("label sets" if of_sets else "classes") in loss.label_kinds
+    if len(loss.label_kinds) == 1:
         length = len(batch[named])
         with pytest.raises(ValueError, match=f"{named} "):
-            evaluate(loss, batch | {named: torch.eye(length, 4) if other == "label sets" else torch.arange(length)})
+            evaluate(loss, batch | {named: torch.arange(length) if of_sets else torch.eye(length, 4)})
 
 
-def test_losses_without_labels_name_no_kind():
-    """Only losses without labels have an empty label_kinds."""
-    without = {name.removesuffix("Loss") for name, kind in PUBLIC.items() if not kind.label_kinds}
-    assert without == {"NTXent", "DCL", "HardNegative", "InfoNCE", "Clip", "SigLIP", "NPairs", "Triplet", "BYOL"}
-    assert lw.SupConLoss.label_kinds == {"classes", "label sets"}
-
-
-@every_loss
-def test_optional_parts_of_a_batch_come_by_name(name):
-    """Optional inputs are keyword-only, except SupCon's labels."""
-    parameters = inspect.signature(type(LOSSES[name].make()).forward).parameters.values()
-    optional = {of.name for of in parameters if of.default is not of.empty and of.kind is not of.KEYWORD_ONLY}
-    assert optional <= ({"labels"} if name.startswith("SupCon") else set())
-
-
-@every_backend
-@every_loss
-def test_gradcheck(name, backend, monkeypatch):
-    """Gradients to everything learned, and to the temperature, are those of finite differences (DCLW's ω frozen)."""
-    row = LOSSES[name]
-    batch = row.batch(5, draw(1))
-    parts = leaves(name, batch)
-    weigh, frozen = DCLLoss._weights, {}  # noqa: SLF001 - what its docstring says is frozen
-    monkeypatch.setattr(DCLLoss, "_weights", lambda self, rows: frozen.setdefault("ω", weigh(self, rows)))
-    tau = [torch.tensor(0.5, dtype=DOUBLE, requires_grad=True)] if row.temperature else []
-
-    def value(*arguments):
-        given = dict(zip(row.learned, arguments, strict=False))
-        options = {"temperature": arguments[-1]} if row.temperature else {}
-        return evaluate(row.make(backend=backend, **options), batch | given)
-
-    assert torch.autograd.gradcheck(value, (*parts, *tau), atol=1e-7, rtol=1e-4, fast_mode=True)
-
-
-@every_backend
-@pytest.mark.parametrize("name", [name for name, row in LOSSES.items() if row.temperature or name == "Patch"])
+@with_one_backend(0, [name for name, row in LOSSES.items() if row.temperature or name == "Patch"])
 def test_a_temperature_may_have_shape_1(name, backend):
     """Loss and gradients are those of a 0-d tensor; the gradient has the temperature's shape."""
     row, batch = LOSSES[name], LOSSES[name].batch(5, draw(1))
@@ -153,8 +115,7 @@ def test_tiled_is_dense(name, monkeypatch):
             torch.testing.assert_close(one, other, **close)
 
 
-@every_backend
-@every_loss
+@with_one_backend(1)
 def test_repeats_are_equal_bit_for_bit(name, backend):
     """The same input gives the same bits, forward and backward."""
     batch = LOSSES[name].batch(40, draw(4))
@@ -163,7 +124,7 @@ def test_repeats_are_equal_bit_for_bit(name, backend):
     assert all(torch.equal(a, b) for a, b in zip(one[1], other[1], strict=True))
 
 
-@every_loss
+@every_signature
 def test_nothing_of_a_step_is_left_when_it_is_over(name):
     """No tensor and no node of the graph; a node that holds its own result would never be freed."""
     criterion, batch = LOSSES[name].make(backend="tiled"), cast(LOSSES[name].batch(70, draw(4)), torch.float32)
@@ -185,8 +146,7 @@ def test_nothing_of_a_step_is_left_when_it_is_over(name):
     assert any(after <= before for before, after in pairwise(counts[1:]))  # what is kept once is no leak: that grows
 
 
-@every_backend
-@every_loss
+@with_one_backend(2)
 def test_reductions(name, backend):
     """The sum is that of the rows, the mean is the sum over the active anchors, and inactive rows are 0."""
     row = LOSSES[name]
@@ -202,39 +162,41 @@ def test_reductions(name, backend):
     assert loss.last["positives_per_anchor"].shape == rows.shape
 
 
-@every_backend
-@every_loss
-@pytest.mark.parametrize("samples", [0, 1])
-def test_a_batch_of_no_sample_or_one_is_finite(name, samples, backend):
+def assert_finite(loss, gradients):
+    assert torch.isfinite(loss)
+    assert all(torch.isfinite(gradient).all() for gradient in gradients)
+
+
+@with_one_backend(0)
+def test_a_batch_of_no_sample_or_one_is_finite(name, backend):
     """No sample at all: loss 0, connected to the graph, gradient 0."""
     row = LOSSES[name]
-    batch = row.batch(samples, draw(6))
-    parts = leaves(name, batch)
-    loss = evaluate(row.make(backend=backend), batch)
-    loss.backward()
-    assert torch.isfinite(loss)
-    assert all(part.grad is not None and torch.isfinite(part.grad).all() for part in parts)
-    if samples == 0:
-        assert loss == 0
-        assert not any(part.grad.any() for part in parts)
+    assert_finite(*step(name, row.batch(1, draw(6)), backend=backend))
+    loss, gradients = step(name, row.batch(0, draw(6)), backend=backend)
+    assert loss == 0
+    assert not any(gradient.any() for gradient in gradients)
 
 
-@every_backend
-@every_loss
-@pytest.mark.parametrize("dtype", [DOUBLE, torch.float32, torch.float16, torch.bfloat16])
-def test_zero_embeddings_have_zero_gradient(name, dtype, backend):
-    """A zero row normalises to zero, with zero gradient; the others' stay finite."""
+@with_one_backend(1)
+def test_zeros_and_collapse_are_finite(name, backend):
+    """A zero row has zero gradient where rows are normalised; all rows equal, at a temperature of 0.003: finite."""
     row = LOSSES[name]
-    batch = cast(row.batch(7, draw(7)), dtype)
-    first = row.learned[0]
-    batch[first][0] = 0
-    gradient = step(name, batch, dtype, backend=backend)[1][0]
-    assert torch.isfinite(gradient).all()
-    assert not row.normalizes or not gradient[0].any()
+    first, cold = row.learned[0], {"temperature": 0.003} if row.temperature else {}
+    for dtype in (DOUBLE, torch.float32, torch.float16, torch.bfloat16):
+        batch = cast(row.batch(7, draw(7)), dtype)
+        batch[first][0] = 0
+        loss, gradients = step(name, batch, dtype, backend=backend)
+        assert_finite(loss, gradients)
+        assert not row.normalizes or not gradients[0][0].any()
+        batch = {k: torch.ones_like(v) if v.is_floating_point() else v for k, v in batch.items()}
+        loss, gradients = step(name, batch, dtype, backend=backend, **cold)
+        assert_finite(loss, gradients)
+        assert [of.dtype for of in (loss, *gradients)] == [torch.promote_types(dtype, torch.float32)] + [dtype] * len(
+            gradients
+        )
 
 
-@every_backend
-@every_loss
+@with_one_backend(2)
 def test_the_length_of_embeddings_does_not_matter(name, backend):
     """If the loss normalises, very short and very long embeddings give the loss of their directions."""
     row = LOSSES[name]
@@ -267,22 +229,7 @@ def test_autocast_changes_nothing(name):
             assert all(torch.equal(a, b) for a, b in zip(mine, gradients, strict=True))
 
 
-@every_backend
-@every_loss
-def test_duplicates_and_collapse_are_finite(name, backend):
-    """All embeddings equal, at a temperature of 0.003, in float32 or less: loss and gradients are finite."""
-    row = LOSSES[name]
-    batch = {k: torch.ones_like(v) if v.is_floating_point() else v for k, v in row.batch(7, draw(10)).items()}
-    options = {"temperature": 0.003} if row.temperature else {}
-    for dtype in (torch.float32, torch.float16, torch.bfloat16):
-        loss, gradients = step(name, batch, dtype, backend=backend, **options)
-        assert loss.dtype == torch.float32
-        assert torch.isfinite(loss)
-        assert all(gradient.dtype == dtype and torch.isfinite(gradient).all() for gradient in gradients)
-
-
-@every_backend
-@every_loss
+@with_one_backend(0)
 def test_inference_mode_gives_the_same_loss(name, backend):
     """In inference mode, where tensors have no version counter, the value is the same as in training."""
     row = LOSSES[name]
@@ -306,34 +253,6 @@ def test_a_diverged_batch_shows(name):
         assert "finite" in str(error)  # noqa: PT017 - either way is right
     else:
         assert loss != 0
-
-
-@every_loss
-def test_a_copy_is_the_loss(name):
-    """A copy, and a new loss with its state, give the same value; the representation shows class and options."""
-    row = LOSSES[name]
-    batch = row.batch(7, draw(11))
-    loss = row.make()
-    expected = evaluate(loss, batch)
-    assert torch.equal(evaluate(copy.deepcopy(loss), batch), expected)
-    fresh = row.make()
-    fresh.load_state_dict(loss.state_dict())
-    assert torch.equal(evaluate(fresh, batch), expected)
-    assert repr(loss).startswith(type(loss).__name__)
-    assert "reduction='mean'" in repr(loss)
-
-
-@every_loss
-@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
-def test_nan_is_refused_by_name(name, bad):
-    """NaN or infinity in any differentiable argument is an error that names it, never a NaN loss."""
-    row = LOSSES[name]
-    for part in row.learned:
-        batch = row.batch(7, draw(12))
-        batch[part].view(-1)[3] = bad
-        called = "embeddings|view_0" if part == "embeddings" else part
-        with pytest.raises(ValueError, match=f"({called}) .*finite"):
-            evaluate(row.make(), batch)
 
 
 @every_loss
@@ -365,6 +284,12 @@ def quantized(value):
     return torch.quantize_per_tensor(value.float(), 0.1, 0, torch.qint8)
 
 
+def with_a(number, value):
+    changed = value.clone()
+    changed.view(-1)[3] = number
+    return changed
+
+
 BAD = {
     "float8": (lambda value: value.to(torch.float8_e4m3fn), "got torch.float8_e4m3fn"),
     "complex": (lambda value: value.to(torch.complex64), "got torch.complex64"),
@@ -385,18 +310,21 @@ unusual = pytest.mark.filterwarnings(
 
 
 @unusual
-@pytest.mark.parametrize("bad", BAD)
-@every_loss
-def test_tensors_that_are_not_dense_and_plain_are_refused(name, bad):
-    """Every argument of every loss is checked before it is used, and the error names it."""
-    row, (change, message) = LOSSES[name], BAD[bad]
-    batch = row.batch(5, draw(1))
+@every_signature
+def test_what_is_not_finite_dense_and_plain_is_refused(name):
+    """Every argument of every loss is checked before it is used: the error names it, in one line."""
+    row = LOSSES[name]
+    batch, kinds = row.batch(7, draw(12)), cycle(BAD)
     for part, value in batch.items():
-        if bad == "sparse rows" and value.ndim < 2:
-            continue
-        with pytest.raises(ValueError, match=f"{part} .*{message}") as error:
-            evaluate(row.make(), batch | {part: change(value)})
-        assert "\n" not in str(error.value)
+        bad = {kind: BAD[kind] for kind in islice(kinds, 3) if kind != "sparse rows" or value.ndim > 1}
+        if part in row.learned:
+            for number in (torch.nan, torch.inf):
+                bad[number] = partial(with_a, number), "finite"
+        for change, message in bad.values():
+            called = "(embeddings|view_0)" if part == "embeddings" else part
+            with pytest.raises(ValueError, match=f"{called} .*{message}") as error:
+                evaluate(row.make(), batch | {part: change(value)})
+            assert "\n" not in str(error.value)
 
 
 @unusual
@@ -413,14 +341,6 @@ def test_a_mask_and_similarities_that_are_not_dense_and_plain_are_refused(bad):
         lw.NWSLoss(change(matrix))
 
 
-@pytest.mark.parametrize("beta", [0.0, 1.0])
-def test_a_temperature_of_lower_precision_is_promoted(beta):
-    """A float32 temperature with float64 rows loses no precision compared with the same number in float64."""
-    z, tau = draw(3)(6, 2, FEATURES), torch.tensor(0.3)
-    loss = lw.HardNegativeLoss(temperature=tau, beta=beta)(z)
-    torch.testing.assert_close(loss, lw.HardNegativeLoss(temperature=tau.double(), beta=beta)(z), rtol=1e-14, atol=0)
-
-
 @pytest.fixture
 def in_double():
     """Let tensors be float64 where nothing else is asked for, as in a program for small differences."""
@@ -429,7 +349,7 @@ def in_double():
     torch.set_default_dtype(torch.float32)
 
 
-@every_loss
+@every_signature
 @pytest.mark.usefixtures("in_double")
 def test_a_default_dtype_of_float64_changes_nothing(name):
     """Neither the type of values nor these: of float32 embeddings, and a loss that is made under it."""

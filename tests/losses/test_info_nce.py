@@ -6,12 +6,9 @@ from torch import nn
 from torch.nn.functional import normalize
 
 import likewise as lw
-from loss_table import LOSSES, evaluate
-from loss_table import draw as drawn
-from plain_formulas import FORMULAS, Space
+from cases import in_pairs
 
 DOUBLE = torch.float64
-BACKENDS = ["dense", "tiled"]
 B, D = 6, 4
 IDS = torch.tensor([3, 1, 3, 7, 1, 9])  # two pairs of queries with one document each
 
@@ -47,10 +44,8 @@ def rows_of(queries, keys, negatives=None, queue=(), ids=None, negative_ids=None
 GIVEN = {
     "keys": {},
     "a queue": {"queue": draw(5, D)},
-    "a queue of one": {"queue": draw(1, D)},
     "a negative": {"negatives": draw(B, D, seed=2)},
     "three negatives": {"negatives": draw(B, 3, D)},
-    "ids": {"ids": IDS},
     "ids, negatives": {"ids": IDS, "negatives": draw(B, 2, D)},
     "all ids": {"ids": IDS, "negatives": draw(B, 2, D), "negative_ids": torch.arange(12).view(B, 2)},
     "negatives, queue": {"negatives": draw(B, D, seed=2), "queue": draw(5, D)},
@@ -65,8 +60,9 @@ GIVEN = {
 }
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("case", GIVEN)
+@pytest.mark.parametrize(
+    ("case", "backend"), [(case, ("dense", "tiled")[number % 2]) for number, case in enumerate(GIVEN)]
+)
 def test_a_query_finds_its_key_among_all_candidates(case, backend):
     """Loss, rows and gradients are the loop's: what has the id of a query's own key does not push it."""
     queries, keys, given = draw(B, D), draw(B, D, seed=1), GIVEN[case]
@@ -78,48 +74,6 @@ def test_a_query_finds_its_key_among_all_candidates(case, backend):
     torch.testing.assert_close(loss(queries, keys, **given), expected)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("case", [case for case in GIVEN if "queue" not in GIVEN[case]])
-def test_the_symmetric_form_finds_the_query_too(case, backend):
-    """The mean of both directions; the queries have no hard negatives."""
-    queries, keys, given = draw(B, D), draw(B, D, seed=1), GIVEN[case]
-    inputs = [queries, keys, *(of for of in given.values() if of.requires_grad)]
-    back = rows_of(keys, queries, ids=given.get("ids"))
-    expected = (rows_of(queries, keys, **given) + back).mean() / 2
-    assert_same(
-        lw.InfoNCELoss(temperature=0.2, symmetric=True, backend=backend)(queries, keys, **given), expected, inputs
-    )
-
-
-def joint_rows(queries, keys, negatives=None, ids=None, negative_ids=None, tau=0.2):
-    """Return each pair's loss with four directions in one softmax, one candidate at a time."""
-    q, k = normalize(queries, dim=1), normalize(keys, dim=1)
-    every = [] if negatives is None else normalize(negatives.view(B, -1, D), dim=2)
-    losses = []
-    for i in range(B):
-        logits = [q[i] @ k[i], k[i] @ q[i]]
-        for u in range(B):
-            if u != i and (ids is None or ids[u] != ids[i]):
-                logits += [q[i] @ k[u], q[i] @ q[u], k[i] @ q[u], k[i] @ k[u]]
-        for u, several in enumerate(every):
-            for j, n in enumerate(several):
-                if negative_ids is None or negative_ids.view(B, -1)[u, j] != ids[i]:
-                    logits += [q[i] @ n] if u == i else [q[i] @ n, k[i] @ n]
-        losses.append((torch.stack(logits) / tau).logsumexp(0) - q[i] @ k[i] / tau)
-    return torch.stack(losses)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("case", [case for case in GIVEN if "queue" not in GIVEN[case]])
-def test_the_joint_form_has_four_directions_in_one_softmax(case, backend):
-    """The key is no candidate of itself, nor are the negatives of its own query."""
-    queries, keys, given = draw(B, D), draw(B, D, seed=1), GIVEN[case]
-    inputs = [queries, keys, *(of for of in given.values() if of.requires_grad)]
-    loss = lw.InfoNCELoss(temperature=0.2, symmetric="joint", backend=backend)
-    assert_same(loss(queries, keys, **given), joint_rows(queries, keys, **given).mean(), inputs)
-    assert loss.last["active_anchors"] == B
-
-
 FORMS = {
     False: {},
     True: {"directions": ("query_to_doc", "doc_to_query"), "partition_mode": "per_direction"},
@@ -127,11 +81,10 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 5])
-@pytest.mark.parametrize("symmetric", FORMS)
-@pytest.mark.parametrize(("dtype", "near"), [(torch.float32, 2e-6), (DOUBLE, 1e-13)])
-def test_the_same_as_sentence_transformers(symmetric, count, dtype, near):
+@in_pairs(count=[0, 1, 5], symmetric=FORMS, dtype=[torch.float32, DOUBLE])
+def test_the_same_as_sentence_transformers(symmetric, count, dtype):
     """Value and gradient of MultipleNegativesRankingLoss, in its three forms."""
+    near = 1e-13 if dtype == DOUBLE else 2e-6
     losses = pytest.importorskip("sentence_transformers.sentence_transformer.losses", reason="not installed")
     theirs = losses.MultipleNegativesRankingLoss(nn.Identity(), **FORMS[symmetric])
     rows = [draw(32, 16, seed=k).detach().to(dtype).requires_grad_() for k in range(2 + count)]
@@ -157,8 +110,7 @@ def test_clip_is_open_clips(as_dict):
     assert_same(mine, expected, (images, texts, logarithm))
 
 
-@pytest.mark.parametrize("dtype", [DOUBLE, torch.bfloat16])
-@pytest.mark.parametrize("shape", [(), (1,)])
+@pytest.mark.parametrize(("shape", "dtype"), [((), DOUBLE), ((1,), torch.bfloat16)])
 def test_clip_is_the_symmetric_form_with_a_scale(shape, dtype):
     """Features are used as they are; a scale in half precision is divided in float32."""
     images, texts, scale = draw(B, D), draw(B, D, seed=1), torch.full(shape, 3.015625, dtype=dtype, requires_grad=True)
@@ -203,20 +155,6 @@ def test_other_mistakes_are_told():
     ):
         with pytest.raises(ValueError, match=told):
             lw.ClipLoss()(Q, Q, scale)
-
-
-GUIDED = [name for name in LOSSES if name.startswith(("InfoNCE", "SigLIP")) and "widths" not in name]
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("samples", [12, 1])
-@pytest.mark.parametrize("name", GUIDED)
-def test_what_is_left_out_is_the_formulas(name, samples, backend):
-    """Ids that several share, a guide of another width with a margin, both: value and gradients, to τ as well."""
-    row, tau = LOSSES[name], torch.tensor(0.3, dtype=DOUBLE, requires_grad=True)
-    batch = row.batch(samples, drawn(3))
-    wanted = [*(batch[part].requires_grad_() for part in row.learned), tau]
-    assert_same(evaluate(row.make(temperature=tau, backend=backend), batch), FORMULAS[name](batch, Space(tau)), wanted)
 
 
 AXES = torch.eye(3, dtype=DOUBLE)

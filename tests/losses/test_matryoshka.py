@@ -7,18 +7,18 @@ import torch
 from torch import nn
 
 import likewise as lw
+from cases import SIGNATURES, with_one_backend
 from likewise.losses import ContrastiveLoss
 from likewise.losses.inputs import Embeddings
 from loss_table import FEATURES, LOSSES, draw, evaluate
 
 VECTORS = {"embeddings", "queries", "keys", "negatives", "queue", "prototypes", "references", "anchors", "positives"}
 REFUSED = "PaCo", "RASCAL", "Clip", "Patch", "Prototypical"
-TAKING = [name for name in LOSSES if not name.startswith(REFUSED) and "widths" not in name]
+TAKING = [name for name in SIGNATURES if not name.startswith(REFUSED) and "widths" not in name]
 WIDTHS = 2, FEATURES, 4
 
 
-@pytest.mark.parametrize("backend", ["dense", "tiled"])
-@pytest.mark.parametrize("name", TAKING)
+@with_one_backend(0, TAKING)
 def test_widths_are_the_mean_of_a_loop(name, backend):
     """Value, gradients and what is drawn; the statistics are those of all features."""
     row = LOSSES[name]
@@ -41,7 +41,7 @@ def test_widths_are_the_mean_of_a_loop(name, backend):
         torch.testing.assert_close(loss.last[statistic], value)
 
 
-@pytest.mark.parametrize("name", [name for name in LOSSES if name.startswith(REFUSED)])
+@pytest.mark.parametrize("name", [name for name in SIGNATURES if name.startswith(REFUSED)])
 def test_what_has_one_width_is_refused(name):
     with pytest.raises(ValueError, match=r"expected a loss whose inputs can be cut .*, got \w+Loss: it has") as told:
         lw.Matryoshka(LOSSES[name].make(), (4, 2))

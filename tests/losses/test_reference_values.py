@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 
 import likewise as lw
+from cases import BACKENDS, in_pairs
 
 DOUBLE = torch.float64
 MADE_WITH = {"label_similarity", "cache", "cache_valid"}
@@ -38,10 +38,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("backend", ["dense", "tiled", "auto"])
-@pytest.mark.parametrize("dtype", [DOUBLE, torch.float32])
-@pytest.mark.parametrize("draw", ["a", "b"])
-@pytest.mark.parametrize("case", CASES)
+@in_pairs(case=CASES, backend=BACKENDS, draw="ab", dtype=[DOUBLE, torch.float32])
 def test_reference_values(case, draw, dtype, backend):
     reference = dict(np.load(Path(__file__).parents[1] / "golden" / f"{case}_{draw}.npz"))
     inputs = {name[6:]: reference.pop(name) for name in [*reference] if name.startswith("input.")}

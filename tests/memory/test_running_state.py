@@ -55,13 +55,11 @@ def test_a_size_is_a_positive_integer(build, sizes, value):
             build(**{**sizes, name: value})
 
 
-@pytest.mark.parametrize("integer", [np.int64, np.uint8, torch.tensor])
 @pytest.mark.parametrize(("build", "sizes"), SIZES)
-def test_a_size_is_an_integer_of_any_library(build, sizes, integer):
+def test_a_size_is_an_integer_of_any_library(build, sizes):
     """Whatever Python accepts as an index is a size, and is stored as an int."""
-    given = build(**{name: integer(value) for name, value in sizes.items()})
-    assert repr(given) == repr(build(**sizes))
-    assert all(type(getattr(given, name)) is int for name in {"num_labels", "total_steps"} & sizes.keys())
+    for integer in (np.int64, np.uint8, torch.tensor):
+        assert repr(build(**{name: integer(value) for name, value in sizes.items()})) == repr(build(**sizes))
 
 
 def test_state_is_read_and_written_in_inference_mode():
@@ -111,19 +109,6 @@ def test_a_queue_made_in_inference_mode_returns_what_was_loaded():
         assert queue.keys.tolist() == [[7, 7]]
         with pytest.raises(ValueError, match="a label for every key in the queue"):
             _ = queue.labels
-
-
-def test_inference_tensors_may_be_written_later():
-    """Features computed in inference mode can be written to a queue and a cache outside it."""
-    with torch.inference_mode():
-        features, index = torch.randn(2, 2), torch.tensor([1, 0])
-    queue, cache = Queue(2, 2), FeatureCache(2, 2)
-    queue.enqueue(features, index, index)
-    cache.write(index, features)
-    for read in (queue.keys, cache.read(index)[0]):
-        assert torch.equal(read, features)
-        assert not read.is_inference()
-    assert queue.labels.tolist() == queue.ids.tolist() == [1, 0]
 
 
 def ring(size, batches):
@@ -330,8 +315,15 @@ def test_a_cache_returns_what_was_written():
     assert_same_state(cache, FeatureCache(5, 2))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
-@pytest.mark.parametrize("index_dtype", [torch.uint8, torch.uint16, torch.uint32, torch.int32, torch.int64])
+@pytest.mark.parametrize(
+    ("index_dtype", "dtype"),
+    [
+        (torch.uint8, torch.float16),
+        (torch.uint16, torch.float32),
+        (torch.uint32, torch.float16),
+        (torch.int64, torch.float32),
+    ],
+)
 def test_a_repeated_sample_is_written_once_with_the_mean(dtype, index_dtype):
     """The mean is computed in float64 and rounded once; it is the same to the last bit in any order of the batch."""
     index = torch.randint(40, (2000,), dtype=index_dtype)
@@ -352,14 +344,6 @@ def test_a_repeated_sample_is_written_once_with_the_mean(dtype, index_dtype):
         cache.check_index(torch.tensor([0, 50], dtype=index_dtype))
     assert torch.equal(cache.read(few)[0], cache.features[[1, 0, 49]])
     assert cache.hit_rate(few) == torch.tensor(2 / 3)
-
-
-def test_the_mean_of_equal_features_is_exact():
-    """A sample that occurs three times with the same feature is cached as that feature, to the last bit."""
-    features = torch.randn(100, 3)
-    cache = FeatureCache(100, 3)
-    cache.write(torch.arange(100).repeat(3), features.repeat(3, 1))
-    assert torch.equal(cache.features, features)
 
 
 def test_a_cache_goes_on_where_it_was_saved(tmp_path):
@@ -400,12 +384,6 @@ def test_state_follows_a_module_to_its_device():
     state.to("meta", torch.float16)
     assert {value.device.type for value in state.state_dict().values()} == {"meta"}
     assert state[0].to_empty(device="cpu").features.dtype == torch.float32
-
-
-def test_a_cache_may_be_excluded_from_the_state():
-    """With persistent=False a checkpoint does not contain it."""
-    assert FeatureCache(4, 2, persistent=False).state_dict() == {}
-    assert set(FeatureCache(4, 2).state_dict()) == {"features", "valid", "last_seen", "step"}
 
 
 @pytest.mark.parametrize(
@@ -471,7 +449,6 @@ def used(module):
 
 ENCODERS = {
     "linear": lambda: nn.Linear(4, 4),
-    "frozen": lambda: nn.Linear(4, 4).requires_grad_(requires_grad=False),
     "no parameters": nn.ReLU,
     "batch norm": lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(3)),
     "tied": Tied,
@@ -481,9 +458,7 @@ ENCODERS = {
     "orthogonal": lambda: parametrizations.orthogonal(nn.Linear(4, 4), orthogonal_map="householder"),
     "spectral norm": lambda: parametrizations.spectral_norm(nn.Linear(4, 4)),
     "older weight norm": lambda: used(nn.utils.weight_norm(nn.Linear(4, 4))),
-    "older spectral norm": lambda: used(nn.utils.spectral_norm(nn.Linear(4, 4))),
     "lstm": lambda: nn.LSTM(4, 4, num_layers=2, bidirectional=True, batch_first=True),
-    "lstm with weight norm": lambda: used(nn.utils.weight_norm(nn.LSTM(4, 4), "weight_hh_l0")),
     "transformer": lambda: nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True),
 }
 
@@ -512,9 +487,12 @@ def output(encoder, inputs):
 @pytest.mark.parametrize("training", [True, False])
 def test_any_encoder_has_a_moving_average(encoder, training):
     """At first an exact copy, then m θ' + (1 − m) θ, it runs like the encoder with these weights, also after a cast."""
-    inputs, first = torch.randn(2, 3, 4), copy.deepcopy(encoder.state_dict())
+    inputs, first, before = torch.randn(2, 3, 4), copy.deepcopy(encoder.state_dict()), list(encoder.parameters())
     average = MomentumEncoder(encoder.train(training), 0.75)
     assert_same_state(average.encoder, encoder)
+    assert list(average.parameters()) == []  # which an optimiser would see
+    assert all(module is not encoder for module in average.modules())
+    assert all(one is other for one, other in zip(before, encoder.parameters(), strict=True))
     encoder.requires_grad_(requires_grad=False)  # attention takes another path, with other rounding, where it is not
     assert torch.equal(output(average, inputs), output(encoder, inputs))
     average.update(moved(encoder))
@@ -527,19 +505,8 @@ def test_any_encoder_has_a_moving_average(encoder, training):
     encoder.load_state_dict(average.encoder.state_dict())
     assert torch.equal(output(average, inputs), output(encoder, inputs))
     assert torch.equal(output(average.double(), inputs.double()), output(encoder.double(), inputs.double()))
-
-
-def test_optimisers_do_not_see_the_average(encoder):
-    """It has no parameters, does not store the encoder, and gives no gradient; the encoder keeps its own."""
-    before = list(encoder.parameters())
-    average = MomentumEncoder(encoder)
-    assert list(average.parameters()) == []
-    assert all(module is not encoder for module in average.modules())
-    assert len(average.state_dict()) == len(encoder.state_dict()) + 1
-    inputs = torch.randn(2, 3, 4, requires_grad=True)
-    result = average(inputs)
+    result = average(inputs.double().requires_grad_())
     assert not (result[0] if isinstance(result, tuple) else result).requires_grad
-    assert all(one is other for one, other in zip(before, encoder.parameters(), strict=True))
 
 
 def test_an_average_goes_on_where_it_was_saved(encoder, tmp_path):
@@ -611,15 +578,6 @@ def test_infinite_buffers_do_not_become_nan():
     encoder.mask.copy_(encoder.mask.flip(0))
     copied.update(encoder)
     assert copied.encoder.mask.tolist() == [-math.inf, 0]
-
-
-def test_eval_mode_leaves_the_statistics_alone():
-    """The average runs in the mode that was set, also by a module that contains it."""
-    holder = nn.ModuleDict({"average": MomentumEncoder(nn.BatchNorm1d(2))})
-    holder.eval()["average"](torch.randn(8, 2))
-    assert holder["average"].encoder.running_mean.tolist() == [0, 0]
-    holder.train()["average"](torch.randn(8, 2))
-    assert holder["average"].encoder.running_mean.abs().min() > 0
 
 
 def test_the_momentum_rises_to_one():

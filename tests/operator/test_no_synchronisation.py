@@ -27,7 +27,7 @@ from torch.utils._pytree import tree_leaves
 import likewise as lw
 from likewise import memory, pairs
 from likewise.pairs import keys as keys_module
-from likewise.pairs import label_similarity
+from likewise.pairs import label_sets
 from likewise.pairs.keys import Keys
 from loss_table import LOSSES, SETS, SIMILARITY, draw
 
@@ -325,8 +325,8 @@ def test_class_sums_without_a_look_are_as_exact(classes, stretch, monkeypatch):
 @pytest.mark.parametrize("values", [1, 2**24])
 def test_the_highest_of_all_labels_is_that_of_the_lists(values, monkeypatch):
     """The max similarity taken from every label is the one gathered from each set's own."""
-    monkeypatch.setattr(label_similarity, "MAX_COMPARED", values)
+    monkeypatch.setattr(label_sets, "MAX_COMPARED", values)
     sets, similarity = torch.tensor(SETS, dtype=torch.bool), torch.tensor(SIMILARITY)
     expected = pairs.MaxSimilarity(sets, similarity, sets.flip(0)).dense()
-    monkeypatch.setattr(label_similarity, "_lists", lambda sets: sets.rows)
+    monkeypatch.setattr(label_sets, "_lists", lambda sets: sets.rows)
     assert torch.equal(pairs.MaxSimilarity(sets, similarity, sets.flip(0)).dense(), expected)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import likewise as lw
+from cases import in_pairs
 from likewise import pairs
 from likewise.pairs import weight as weight_module
 from likewise.pairs.explicit import Listed
@@ -176,7 +177,7 @@ def close(one, other):
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(twins(), st.integers(1, 4), st.integers(1, 9))
 def test_tiles_rows_and_products_agree_with_the_matrix(twin, tile, step):
     """Tiles of any size, row sums, support, and products with W and Wᵀ are those of the matrix."""
@@ -211,7 +212,7 @@ def test_tiles_rows_and_products_agree_with_the_matrix(twin, tile, step):
         close(weight.T @ g, matrix.T @ g)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(twins())
 def test_flags_tell_the_truth(twin):
     """is_set, is_nonnegative, is_symmetric and symmetric_at are never true for a matrix without the property."""
@@ -430,22 +431,73 @@ def test_a_pull_is_split_by_section():
     assert pairs.concat([pairs.AllPairs(3, 2), pairs.NotSelf(3)]).split().beside is None
 
 
-def test_a_guide_leaves_out_what_it_finds_similar():
-    """GISTEmbed: of all keys, those count that the guide finds no more similar than the own, less a margin."""
-    torch.manual_seed(0)
-    queries, keys = (torch.nn.functional.normalize(torch.randn(12, 5, dtype=DOUBLE), dim=1) for _ in range(2))
-    guide = torch.nn.functional.normalize(torch.randn(12, 4), dim=1)
-    guide_keys = torch.nn.functional.normalize(guide + 0.6 * torch.randn(12, 4), dim=1)
-    queries.requires_grad_()
-    own, limits = ~pairs.NotSelf(12), (guide * guide_keys).sum(dim=1) - 0.1
-    counted = pairs.Below(guide, guide_keys, limits=limits) | own
-    losses = lw.contrast(queries, keys, pull=own, push=counted, temperature=0.2)
-    expected = []
-    for i in range(12):
-        among = [u for u in range(12) if u == i or guide[i] @ guide_keys[u] <= limits[i]]
-        logits = torch.stack([queries[i] @ keys[u] for u in among]) / 0.2
-        expected.append(torch.logsumexp(logits, 0) - logits[among.index(i)])
-    expected = torch.stack(expected)
-    assert 0 < (counted.dense() == 0).sum() < 100
-    torch.testing.assert_close(losses, expected)
-    torch.testing.assert_close(*(torch.autograd.grad(of.sum(), queries) for of in (losses, expected)))
+def unit(n, d=5, seed=0):
+    return torch.nn.functional.normalize(
+        torch.randn(n, d, dtype=DOUBLE, generator=torch.Generator().manual_seed(seed)), dim=1
+    )
+
+
+@in_pairs(k=[1, 3, 20], farthest=[False, True], separate=[False, True], tile=[1024, 4])
+def test_hardest_is_the_sorted_similarities(k, farthest, separate, tile, monkeypatch):
+    """The first k in order among the pairs of a set, in tiles; fewer, or none, where there are not as many."""
+    monkeypatch.setattr(weight_module, "STREAM", tile)
+    z, v = unit(11), unit(9, seed=1) if separate else unit(11)
+    among = pairs.Equal(torch.arange(11) % 4, torch.arange(len(v)) % 5)
+    found = pairs.Hardest(z, among, k, references=v if separate else None, farthest=farthest)
+    dense = found.dense(DOUBLE)
+    for i in range(11):
+        mine = among.dense()[i].nonzero().flatten().tolist()
+        order = sorted(mine, key=lambda r: float(z[i] @ v[r]), reverse=not farthest)[:k]
+        assert sorted(order) == dense[i].nonzero().flatten().tolist()
+        expected = [float(z[i] @ v[r]) for r in order] + [torch.inf if farthest else -torch.inf] * (k - len(order))
+        torch.testing.assert_close(found.similarities[i], torch.tensor(expected, dtype=DOUBLE))
+    assert found.row_sum().tolist() == dense.sum(dim=1).tolist()
+    assert not found.similarities.requires_grad
+
+
+Z, NOT_SELF = unit(4), pairs.NotSelf(4)
+K, AMONG = "k to be an integer of at least 1, got ", "among to be a set .* of 4 anchors and 4 references, got "
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: pairs.Hardest(Z, NOT_SELF, 0), K + "0"),
+        (lambda: pairs.Hardest(Z, NOT_SELF, 1.5), K + "1.5"),
+        (lambda: pairs.Hardest(Z, pairs.NotSelf(3)), AMONG + r"NotSelf\(3, 3\)"),
+        (lambda: pairs.Hardest(Z, NOT_SELF * 2.0), AMONG + r"Scaled\(4, 4\)"),
+        (lambda: pairs.Hardest(Z, torch.eye(4)), AMONG + "Tensor: build a set"),
+        (lambda: pairs.Hardest(Z * torch.nan, NOT_SELF), "queries to be finite"),
+        (lambda: pairs.Hardest(Z, NOT_SELF, references=Z[:, :2]), "references to be .* width of the queries'"),
+        (lambda: pairs.Hardest(Z.tolist(), NOT_SELF), "queries to be a tensor, got list"),
+        (lambda: pairs.Below(Z, limits=0.5), "limits as a tensor, one for each of 4 anchors, got float"),
+        (lambda: pairs.Below(Z, limits=Z[:2, 0]), r"limits as .*, got torch.Size\(\[2\]\)"),
+        (lambda: pairs.Below(Z, limits=Z[:, 0] * torch.nan), "limits that are numbers or infinite, got NaN"),
+    ],
+)
+def test_what_cannot_be_mined_is_refused(make, told):
+    with pytest.raises(ValueError, match=told):
+        make()
+
+
+def test_hardest_needs_no_autocast():
+    """Similarities under autocast are those without."""
+    z = unit(40).float()
+    expected = pairs.Hardest(z, pairs.NotSelf(40), 3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(pairs.Hardest(z, pairs.NotSelf(40), 3).similarities, expected.similarities)
+
+
+@pytest.mark.parametrize("backend", ["dense", "tiled"])
+def test_batch_hard_is_the_triplet_loss_of_the_hardest_pairs(backend):
+    """Pull the farthest positive, push it and the nearest negative: the soft triplet loss, gradients too."""
+    z, labels = unit(40).requires_grad_(), torch.arange(40) % 6
+    same = pairs.SameClass(labels)
+    near, far = pairs.Hardest(z, ~same), pairs.Hardest(z, same & pairs.NotSelf(40), farthest=True)
+    options = {"temperature": 0.2, "backend": backend}
+    found = lw.contrast(z, pull=far, push=near | far, **options)
+    p, n = (of.dense().argmax(dim=1) for of in (far, near))
+    expected = lw.TripletLoss(temperature=0.2, normalize=False, reduction="none")(z, z[p], z[n])
+    torch.testing.assert_close(found, expected)
+    mine, theirs = (torch.autograd.grad(of.sum(), z)[0] for of in (found, expected))
+    torch.testing.assert_close(mine, theirs)

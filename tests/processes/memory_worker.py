@@ -18,7 +18,6 @@ FEATURES, LABELS = 64, 20
 def steps():
     """Return each case's step on some embeddings."""
     return {
-        "nt_xent": lambda z: lw.NTXentLoss(temperature=0.1)(z.view(-1, 2, FEATURES)),
         "sup_con out": lambda z: lw.SupConLoss(temperature=0.1)(z, torch.arange(len(z)) % 50),
         "sup_con in": lambda z: lw.SupConLoss(temperature=0.1, form="in")(z, torch.arange(len(z)) % 50),
         "sup_con at a low temperature": lambda z: lw.SupConLoss(temperature=0.01)(z, torch.arange(len(z)) % 50),
@@ -35,8 +34,6 @@ def steps():
         "sig_lip of pairs": lambda z: lw.SigLIPLoss()(*z.chunk(2), ids=torch.arange(len(z) // 2) // 3),
         "info_nce with a queue": lambda z: lw.InfoNCELoss()(z[:500], z[500:1000], queue=z[1000:].detach()),
         "dcl": lambda z: lw.DCLLoss()(z.view(-1, 2, FEATURES)),
-        "dcl weighted": lambda z: lw.DCLLoss(weighted=True)(z.view(-1, 2, FEATURES)),
-        "n_pairs": lambda z: lw.NPairsLoss()(*(z / 8).chunk(2)),
         "mul_sup_con": lambda z: lw.MulSupConLoss()(z, label_sets(len(z))),
         "msc": lambda z: lw.MSCLoss()(z, label_sets(len(z)), torch.randn(LABELS, FEATURES)),
         "nws mean": lambda z: nws(z, "mean"),

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from likewise.diagnostics.unit_rows import Array, on_cpu
-from likewise.losses.checks import check_embeddings, check_labels
+from likewise.losses.inputs import check_embeddings, check_labels
 from likewise.operator import normalized
 from likewise.operator.inputs import check_temperature, one_of
 

@@ -1,4 +1,4 @@
-"""The base of all losses: options, normalising and gathering rows, and reducing the loss per row.
+"""The base of all losses: options and checks of them, gathering rows, and reducing the loss per row.
 
 A loss is defined by its pair weights: its ``forward`` calls `ContrastiveLoss.rows`, builds pull and push for those
 rows, and passes both to `ContrastiveLoss.evaluate`.
@@ -7,8 +7,9 @@ rows, and passes both to `ContrastiveLoss.evaluate`.
 import functools
 import inspect
 import math
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar, Literal, TypedDict, Unpack
 
@@ -17,23 +18,20 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from likewise import distributed
-from likewise.distributed import RankSizes
 from likewise.instantiate import Described
-from likewise.losses.checks import Flag, check_positive, naming_options, warn_if_inactive
 from likewise.losses.contrast_batch import REMEDY, ContrastBatch, describe_input, values_of
 from likewise.losses.inputs import checked
 from likewise.operator import Backend, ContrastSpec, Outcome, Push, Reduction, evaluate, normalized
-from likewise.operator.backends import EXCHANGES, exchange_of
 from likewise.operator.compiler import TRACES_WEIGHTS, graph_break
-from likewise.operator.inputs import check_temperature, one_of
+from likewise.operator.inputs import check_temperature, number, one_of
 from likewise.pairs import PairWeight
 
+Flag = Literal[True, False]
 LabelKind = Literal["classes", "label sets"]
 Temperature = float | Tensor | Literal["learned"]
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.01, 100.0
 """The range of a learned temperature; CLIP limits 1/τ to 100, too."""
-PRECISIONS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 class LossOptions(TypedDict, total=False):
@@ -56,6 +54,19 @@ class LossOptions(TypedDict, total=False):
     backend: Backend
 
 
+def check_number(name: str, value: object, low: float, high: float, usual: str, *, domain: str = "number") -> float:
+    """Return a hyper-parameter as a number; raise unless it is a number from low to high."""
+    if not low <= number(value) <= high:
+        expected = f"expected {name} to be a {domain} within {low:g} … {high:g}, got {value!r}"
+        raise ValueError(f"{expected}: typical values are {usual}")
+    return number(value)
+
+
+def check_positive(name: str, value: object, usual: str = "0.1 to 1") -> float:
+    """Return a hyper-parameter as a number; raise unless it is positive and well within float32's range."""
+    return check_number(name, value, 1e-6, 1e6, usual, domain="positive number")
+
+
 def scalar(value: float | Tensor, rows: Tensor) -> Tensor:
     """Return a number as a 0-d tensor of rows' dtype, made on their device: copying it to a GPU would synchronise."""
     return value.to(rows).reshape(()) if isinstance(value, Tensor) else rows.new_full((), value)
@@ -65,6 +76,30 @@ def wide(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
     """Return both in float32 or wider, so that the sum of several gradients is rounded once."""
     dtype = torch.promote_types(torch.promote_types(first.dtype, second.dtype), torch.float32)
     return first.to(dtype), second.to(dtype)
+
+
+def naming_options(constructor: Callable[..., None]) -> Callable[..., None]:
+    """Return a constructor that names its options if it gets an unknown one, before Python asks for missing ones."""
+    every = list(inspect.signature(constructor).parameters.values())
+    passed_on = [param for param in every if param.kind is param.VAR_KEYWORD]
+    if any(LossOptions.__name__ not in str(param.annotation) for param in passed_on):
+        return constructor
+    positional = sum(param.kind is not param.KEYWORD_ONLY for param in every[1:] if param not in passed_on)
+    known = [param.name for param in every[1:] if param not in passed_on]
+    known += LossOptions.__annotations__ if passed_on else []
+
+    @functools.wraps(constructor)
+    def call(self: object, *args: Any, **kwargs: Any) -> None:
+        if unknown := [name for name in kwargs if name not in known]:
+            has = ", ".join(known) or "none"
+            raise TypeError(f"{type(self).__name__} has no option {', '.join(unknown)}; it has {has}")
+        if len(args) > positional and all(param.kind is not param.VAR_POSITIONAL for param in every):
+            takes = f"{positional} arguments without a name" if positional else "its options by name"
+            message = f"{type(self).__name__} takes {takes}, got {', '.join(map(repr, args))}: its options are "
+            raise TypeError(f"{message}{', '.join(known) or 'none'}; prototypes and queues are given to its call")
+        constructor(self, *args, **kwargs)
+
+    return call
 
 
 class Loss(Described, nn.Module, ABC):
@@ -94,7 +129,7 @@ class Loss(Described, nn.Module, ABC):
         if "forward" in vars(cls):
             cls.forward = graph_break(cls.forward, unless=_supports_fullgraph)
         if "__init__" in vars(cls):
-            cls.__init__ = naming_options(cls.__init__, LossOptions)
+            cls.__init__ = naming_options(cls.__init__)
 
     def __init__(self) -> None:
         super().__init__()
@@ -238,44 +273,16 @@ class ContrastiveLoss(Loss):
             yield inputs
 
     def rows(
-        self,
-        embeddings: Tensor,
-        references: Tensor | None = None,
-        *,
-        replicated: tuple[Tensor, ...] = (),
+        self, embeddings: Tensor, references: Tensor | None = None, *, replicated: tuple[Tensor, ...] = (),
         local: bool = False,
-    ) -> ContrastBatch:
+    ) -> ContrastBatch:  # fmt: skip
         """Turn checked embeddings, (N, D) or (B, V, D), into rows: flattened view-major, and gathered.
 
         References are gathered too, but not those in ``replicated`` (a queue, prototypes), which every process holds.
         With ``local``, where anchors meet no references of other processes, nothing is gathered.
         """
-        views = embeddings.shape[1] if embeddings.ndim == 3 else 1
-        queries = torch.cat(embeddings.unbind(dim=1)) if embeddings.ndim == 3 else embeddings
-        here = queries if references is None else references
-        dtype = torch.promote_types(queries.dtype, torch.float32)
-        for v in (here, *replicated):
-            dtype = torch.promote_types(dtype, v.dtype)
-        batch = ContrastBatch(
-            queries, here, views, references is not None, RankSizes((embeddings.shape[0],), 0),
-            RankSizes((here.shape[0],), 0), replicated, dtype, "",
-        )  # fmt: skip
-        return self._gathered(batch) if self.gathers and not local else batch
-
-    def _gathered(self, rows: ContrastBatch) -> ContrastBatch:
-        here, rank = rows.references, distributed.rank()
-        (samples,), (count,) = rows.sample_shards.sizes, rows.reference_shards.sizes
-        mine = samples, count, PRECISIONS.index(here.dtype), exchange_of(self.backend)
-        sizes = distributed.exchange(mine, rows.queries.device)
-        here = here.to(functools.reduce(torch.promote_types, (PRECISIONS[process[2]] for process in sizes)))
-        shards = RankSizes(tuple(process[1] for process in sizes), rank)
-        exchange = EXCHANGES[sizes[0][3]] if len({process[3] for process in sizes}) == 1 else ""
-        return rows._replace(
-            references=distributed.gather(here, shards, rows.dtype),
-            sample_shards=RankSizes(tuple(process[0] for process in sizes), rank),
-            reference_shards=shards,
-            exchange=exchange,
-        )
+        rows = ContrastBatch.of(embeddings, references, replicated)
+        return rows.gather(self.backend) if self.gathers and not local else rows
 
     def outcome(self, rows: ContrastBatch, problem: ContrastSpec, temperature: float | Tensor | None = None) -> Outcome:
         """Return the terms of the equation for rows over ``rows.sections``; see `likewise.operator.evaluate`."""
@@ -327,12 +334,9 @@ class ContrastiveLoss(Loss):
         return self.reduce(losses, active, positives, anchors)
 
     def reduce(
-        self,
-        losses: Float[Tensor, " n"],
-        active: Bool[Tensor, " n"] | None = None,
-        positives: PairWeight | Tensor | None = None,
-        anchors: Tensor | None = None,
-    ) -> Tensor:
+        self, losses: Float[Tensor, " n"], active: Bool[Tensor, " n"] | None = None,
+        positives: PairWeight | Tensor | None = None, anchors: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
         """Apply the reduction, record the step's statistics, and scale for an exact gradient if gathered.
 
         Args:
@@ -363,3 +367,18 @@ class ContrastiveLoss(Loss):
         self.last = {"active_anchors": count.detach().clone(), "positives_per_anchor": per_anchor}
         if isinstance(self.temperature, Tensor):
             self.last["temperature"] = self.temperature.detach().clone()
+
+
+def warn_if_inactive(loss: str, anchors: Tensor, positives: Tensor, *, met: bool) -> bool:
+    """Warn of a batch without active anchors, and return whether it warned; on a GPU or in a graph nothing is read.
+
+    With `met`, only if no anchor has a positive: one that has may already meet the loss's demand.
+    """
+    if anchors.device.type != "cpu" or torch.compiler.is_compiling() or not len(positives) or anchors != 0:
+        return False
+    if met and positives.any():
+        return False
+    message = f"{loss}: no anchor among {len(positives)} rows is active, so the loss is 0 and nothing is learned: "
+    message += "give batches with positives and negatives, as two views of a sample or several samples of a class"
+    warnings.warn(message, stacklevel=2)
+    return True

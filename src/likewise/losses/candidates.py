@@ -1,6 +1,6 @@
 """The candidates among which a query finds its key: other keys, hard negatives, a queue; duplicates excluded."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -8,6 +8,8 @@ from torch.nn.functional import normalize
 
 from likewise import distributed
 from likewise.losses.contrast_batch import ContrastBatch
+from likewise.losses.inputs import UNSIGNED_DTYPES, check_tensor, describe_missing
+from likewise.operator.inputs import check_finite, check_floating
 from likewise.pairs import AllPairs, Below, Equal, NoPairs, PairWeight, concat
 
 if TYPE_CHECKING:
@@ -84,3 +86,38 @@ def of_all(rows: ContrastBatch, values: Tensor) -> Tensor:
     dtype = torch.promote_types(rows.dtype, values.dtype) if values.is_floating_point() else torch.int64
     here = values.to(rows.queries.device, dtype) if rows.gathered else values  # ranks may differ in narrower ones
     return distributed.gather(here, rows.reference_shards)
+
+
+def check_ids(name: str, rows_name: str, also: str, inputs: dict[str, Any]) -> None:
+    """Raise unless ids, if given, are integers, one per row of (…, D), and those rows and ``also`` are given too."""
+    if (ids := inputs[name]) is None:
+        return
+    check_tensor(name, ids)
+    for needed in (rows_name, also):
+        if inputs[needed] is None:
+            raise ValueError(f"expected {needed} with {name}, got none: pass both or neither")
+    shape = inputs[rows_name].shape[:-1]
+    if ids.is_floating_point() or ids.is_complex() or ids.dtype in UNSIGNED_DTYPES or ids.shape != shape:
+        expected = f"expected {name} to be integers, one for each of the {rows_name}, shape {tuple(shape)}"
+        raise ValueError(f"{expected}, got {ids.dtype} of shape {tuple(ids.shape)}: number them, equal ones alike")
+
+
+def check_candidates(inputs: dict[str, Any]) -> None:
+    """Raise unless ids of negatives, and a guide's finite vectors of one width, match the rows they describe."""
+    check_ids("negative_ids", "negatives", "ids", inputs)
+    for side in ("queries", "keys", "negatives"):
+        name, first = f"guide_{side}", inputs["guide_queries"]
+        vectors, rows = inputs[name], inputs[side]
+        if vectors is None and (side == "negatives" or first is None):
+            continue
+        if vectors is None or first is None or rows is None:
+            expected = f"expected guide_queries and guide_keys together, and {side} with {name}"
+            got = describe_missing(("guide_queries", name, side), inputs)
+            raise ValueError(f"{expected}, got {got}: pass the guide's vectors of both sides, or none")
+        check_tensor(name, vectors)
+        check_floating(name, vectors)
+        if vectors.shape[:-1] != rows.shape[:-1] or vectors.shape[-1:] != first.shape[-1:]:
+            shape = (*rows.shape[:-1], *first.shape[-1:])
+            expected = f"expected {name} to be vectors of the guide's width, one for each of the {side}, shape {shape}"
+            raise ValueError(f"{expected}, got shape {tuple(vectors.shape)}: encode the batch's own")
+        check_finite(name, vectors)

@@ -8,8 +8,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from likewise.losses.base import Loss, scalar
-from likewise.losses.checks import check_classes, check_label_sets, check_number, check_positive, check_tensor
+from likewise.losses.base import Loss, check_number, check_positive, scalar
+from likewise.losses.inputs import check_classes, check_label_sets, check_tensor
 from likewise.operator.inputs import check_finite, check_floating
 
 

@@ -10,9 +10,13 @@ from torch import Tensor, nn
 
 from likewise import distributed
 from likewise.distributed import RankSizes
+from likewise.operator import Backend
+from likewise.operator.backends import EXCHANGES, exchange_of
 from likewise.operator.spec import LocalAnchors
 from likewise.pairs import AllPairs, NotSelf, PairWeight, SameClass, SameSample, concat
-from likewise.pairs.sets import Sets
+from likewise.pairs.label_sets import Sets
+
+PRECISIONS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 class ContrastBatch(NamedTuple):
@@ -38,6 +42,33 @@ class ContrastBatch(NamedTuple):
     """The dtype in which the operator computes: float32 or wider."""
     exchange: str
     """The exchange of whole gradients that the backends of all processes take part in; empty: none."""
+
+    @classmethod
+    def of(cls, embeddings: Tensor, references: Tensor | None, replicated: tuple[Tensor, ...]) -> "ContrastBatch":
+        """Return checked embeddings, (N, D) or (B, V, D), as the rows of this process alone."""
+        views = embeddings.shape[1] if embeddings.ndim == 3 else 1
+        queries = torch.cat(embeddings.unbind(dim=1)) if embeddings.ndim == 3 else embeddings
+        here = queries if references is None else references
+        dtype = torch.promote_types(queries.dtype, torch.float32)
+        for v in (here, *replicated):
+            dtype = torch.promote_types(dtype, v.dtype)
+        samples, rows = RankSizes((embeddings.shape[0],), 0), RankSizes((here.shape[0],), 0)
+        return cls(queries, here, views, references is not None, samples, rows, replicated, dtype, "")
+
+    def gather(self, backend: Backend) -> "ContrastBatch":
+        """Return the same with the references of all processes, for a backend."""
+        here, rank = self.references, distributed.rank()
+        (samples,), (count,) = self.sample_shards.sizes, self.reference_shards.sizes
+        mine = samples, count, PRECISIONS.index(here.dtype), exchange_of(backend)
+        sizes = distributed.exchange(mine, self.queries.device)
+        here = here.to(functools.reduce(torch.promote_types, (PRECISIONS[process[2]] for process in sizes)))
+        shards = RankSizes(tuple(process[1] for process in sizes), rank)
+        return self._replace(
+            references=distributed.gather(here, shards, self.dtype),
+            sample_shards=RankSizes(tuple(process[0] for process in sizes), rank),
+            reference_shards=shards,
+            exchange=EXCHANGES[sizes[0][3]] if len({process[3] for process in sizes}) == 1 else "",
+        )
 
     @property
     def sections(self) -> tuple[Tensor, ...]:
@@ -83,15 +114,16 @@ class ContrastBatch(NamedTuple):
         references = self.of_references(anchors if reference_labels is None else reference_labels.to(anchors))
         return anchors, anchors if references is None else references
 
-    def sets(self, labels: Tensor, reference_labels: Tensor | None) -> tuple[Sets, Sets]:
-        """Return the label sets of the anchors and of the references: as given, or the batch's own."""
+    def sets(
+        self, labels: Tensor, reference_labels: Tensor | None, queue_labels: Tensor | None
+    ) -> tuple[Sets, list[Sets]]:
+        """Return the label sets of the anchors, and of each section of references, the anchors' own first."""
         anchors, references = self.labels(labels, reference_labels, torch.bool)
         anchor_sets = Sets(anchors, "labels")
-        return anchor_sets, anchor_sets if references is anchors else Sets(references, "labels of references")
-
-    def sets_of(self, labels: Tensor | None) -> list[Sets]:
-        """Return the label sets of a section that every process holds completely, if there are some."""
-        return [] if labels is None else [Sets(labels.to(self.queries.device), "labels of a section")]
+        sections = [anchor_sets if references is anchors else Sets(references, "labels of references")]
+        if queue_labels is not None:
+            sections.append(Sets(queue_labels.to(self.queries.device), "labels of a section"))
+        return anchor_sets, sections
 
     def samples(self) -> tuple[Tensor, Tensor | None]:
         """Return the sample number, over all processes, of each anchor and reference (None: they are the anchors)."""

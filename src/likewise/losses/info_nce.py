@@ -1,18 +1,17 @@
-"""InfoNCE: a query's own key among other keys, hard negatives or a queue (MoCo); or both directions (CLIP, GTE)."""
+"""Losses of queries and their keys: InfoNCE (MoCo, DPR, GTE), CLIP's, SigLIP, and the multi-class N-pair loss."""
 
 from typing import Annotated, Any, Literal, Unpack, final
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
-from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature, wide
-from likewise.losses.candidates import Candidates, of_all
-from likewise.losses.checks import check_candidates, check_ids, check_number
-from likewise.losses.inputs import Embeddings, PerAnchor, References
+from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature, check_number, wide
+from likewise.losses.candidates import Candidates, check_candidates, check_ids, of_all
+from likewise.losses.inputs import Embeddings, PerAnchor, References, check_tensor
 from likewise.operator import ContrastSpec, Push
-from likewise.operator.inputs import one_of
-from likewise.pairs import NoPairs, SameSample, concat
+from likewise.operator.inputs import check_bias, check_floating, check_temperature, one_of
+from likewise.pairs import AllPairs, NoPairs, SameSample, concat
 
 
 @final
@@ -68,13 +67,9 @@ class InfoNCELoss(ContrastiveLoss):
     """
 
     def __init__(
-        self,
-        *,
-        temperature: Temperature = 0.07,
-        symmetric: bool | Literal["joint"] = False,
-        guide_margin: float = 0.0,
-        **options: Unpack[LossOptions],
-    ) -> None:
+        self, *, temperature: Temperature = 0.07, symmetric: bool | Literal["joint"] = False,
+        guide_margin: float = 0.0, **options: Unpack[LossOptions],
+    ) -> None:  # fmt: skip
         super().__init__(temperature, **options)
         self.symmetric = one_of("symmetric", symmetric, Literal[True, False, "joint"])
         self.guide_margin = check_number("guide_margin", guide_margin, -2, 2, "0 to 0.1")
@@ -168,3 +163,173 @@ def joint(loss: ContrastiveLoss, queries: Tensor, keys: Tensor, among: Candidate
     (forth,), _, attraction, *_ = loss.outcome(rows, ContrastSpec((Push(concat(of_query)),), pull))
     (back,), *_ = loss.outcome(rows._replace(queries=keys), ContrastSpec((Push(concat(of_key)),)))
     return loss.reduce(torch.logaddexp(forth, back) - attraction)
+
+
+@final
+class ClipLoss(ContrastiveLoss):
+    r"""CLIP: each image finds its text, and each text its image, with a scale that the model learns.
+
+    $$
+    \ell_i = \tfrac{1}{2} \left( \log \sum_u e^{\alpha x_i \cdot t_u} + \log \sum_u e^{\alpha x_u \cdot t_i} \right)
+    - \alpha x_i \cdot t_i
+    $$
+
+    It is `InfoNCELoss` with ``symmetric=True`` and τ = 1/α, called as open_clip calls its loss: α comes with each call.
+
+    Args:
+        **options: See `LossOptions`. Here normalize is False unless given, as open_clip normalises features itself.
+
+    Returns:
+        The loss, a scalar; with ``output_dict=True``, a dictionary with it as ``"contrastive_loss"``.
+
+    Memory:
+        O(B·D + tile); both directions share one product of similarities.
+
+    Source:
+        Radford et al., "Learning Transferable Visual Models From Natural Language Supervision", 2021, figure 3.
+
+    Example:
+        >>> ClipLoss()(torch.eye(2), torch.eye(2), torch.tensor(1.0))
+        tensor(0.3133)
+    """
+
+    supports_fullgraph = True
+
+    def __init__(self, **options: Unpack[LossOptions]) -> None:
+        super().__init__(1.0, **{"normalize": False, **options})
+
+    def forward(
+        self,
+        image_features: Annotated[Float[Tensor, "b d"], Embeddings()],
+        text_features: Annotated[Float[Tensor, "b d"], References("image_features", aligned=True)],
+        logit_scale: Float[Tensor, "..."],
+        *,
+        output_dict: bool = False,
+    ) -> Any:
+        """Return the loss of a batch.
+
+        Args:
+            image_features: One row for each image, (B, D).
+            text_features: Each image's text, in the same order, (B, D).
+            logit_scale: α = 1/τ, already the exponential of what is learned: a 0-d or (1,) tensor.
+            output_dict: Whether to return a dictionary, as open_clip's trainer asks for.
+        """
+        scale = logit_scale.to(torch.promote_types(logit_scale.dtype, torch.float32))  # for a more exact 1/α
+        loss = both_ways(self, image_features, text_features, Candidates(), 1 / scale)
+        return {"contrastive_loss": loss} if output_dict else loss
+
+    def check(self, inputs: dict[str, Any]) -> None:
+        """Raise unless the scale is positive."""
+        check_tensor("logit_scale", inputs["logit_scale"])
+        check_floating("logit_scale", inputs["logit_scale"])
+        check_temperature(inputs["logit_scale"], "logit_scale", "1 to 100; it is 1/τ")
+
+
+@final
+class SigLIPLoss(ContrastiveLoss):
+    r"""SigLIP: tell for each pair by itself whether a query and a key belong together.
+
+    $$
+    \ell_i = \log \bigl( 1 + e^{-(q_i \cdot k_i / \tau + b)} \bigr)
+             + \sum_{u \ne i} \log \bigl( 1 + e^{q_i \cdot k_u / \tau + b} \bigr)
+    $$
+
+    Pairs do not compete as in a softmax: each is a classification of its own. The bias b makes up for there being so
+    many more negatives. The second sum is over the hard negatives of all queries, too, if there are some.
+
+    Args:
+        bias: b, a number, "learned" from −10 on, or a 0-d or (1,) tensor or parameter, which then receives a gradient.
+        guide_margin: How much less similar than its own key, by cosine, a guide must find what pushes a query.
+        **options: See `LossOptions`. Gathered, keys and negatives are those of all processes. Never by kernels.
+
+    Memory:
+        O((1 + K)·B·D + tile), for K negatives of each query, and as much for a guide's vectors.
+
+    Source:
+        Zhai, Mustafa, Kolesnikov, Beyer, "Sigmoid Loss for Language Image Pre-Training", 2023, algorithm 1; there log
+        1/τ is learned from log 10 and b from −10. The authors' code, and open_clip's, give the same values.
+
+    Example:
+        >>> SigLIPLoss(temperature=0.1, bias=-5.0)(torch.eye(3), torch.eye(3))
+        tensor(0.0201)
+    """
+
+    def __init__(
+        self, *, temperature: Temperature = 0.1, bias: Temperature = -10.0, guide_margin: float = 0.0,
+        **options: Unpack[LossOptions],
+    ) -> None:  # fmt: skip
+        super().__init__(temperature, **options)
+        bias = nn.Parameter(torch.tensor([-10.0])) if bias == "learned" else bias
+        check_bias(bias)
+        self.bias = bias
+        self.guide_margin = check_number("guide_margin", guide_margin, -2, 2, "0 to 0.1")
+
+    def forward(
+        self,
+        queries: Annotated[Float[Tensor, "b d"], Embeddings()],
+        keys: Annotated[Float[Tensor, "b d"], References("queries", aligned=True)],
+        *,
+        negatives: Annotated[Float[Tensor, "..."] | None, PerAnchor("queries")] = None,
+        ids: Int[Tensor, " b"] | None = None,
+        negative_ids: Int[Tensor, "..."] | None = None,
+        guide_queries: Float[Tensor, "b g"] | None = None,
+        guide_keys: Float[Tensor, "b g"] | None = None,
+        guide_negatives: Float[Tensor, "..."] | None = None,
+    ) -> Float[Tensor, "..."]:
+        """Return the loss of a batch, whose arguments are those of `InfoNCELoss.forward`."""
+        guides = guide_queries, guide_keys, guide_negatives
+        among = Candidates(negatives, None, ids, negative_ids, None, *guides, self.guide_margin)
+        rows, positives, nearby = among.sections(self, queries, keys)
+        bias = self.bias.to(queries.device) if isinstance(self.bias, Tensor) else self.bias
+        pushes = Push(nearby & ~positives, 1.0, "softplus", bias), Push(positives, -1.0, "softplus", -bias)
+        apart, together = self.outcome(rows, ContrastSpec(pushes)).logsums
+        return self.reduce(apart + together)
+
+    def check(self, inputs: dict[str, Any]) -> None:
+        """Raise if ids or a guide's vectors do not match the rows they describe."""
+        check_ids("ids", "keys", "ids", inputs)
+        check_candidates(inputs)
+
+
+@final
+class NPairsLoss(ContrastiveLoss):
+    r"""N-pairs: identify the anchor's own positive among the positives of all anchors.
+
+    $$
+    \ell_i = \log \Bigl( 1 + \sum_{j \ne i} e^{a_i \cdot p_j - a_i \cdot p_i} \Bigr)
+           = \log \sum_j e^{a_i \cdot p_j} - a_i \cdot p_i
+    $$
+
+    Embeddings are used as they are, and there is no temperature: their lengths are learned and play its role. Every
+    pair should come from a different class: a second pair of the same class would be a negative.
+
+    Args:
+        **options: See `LossOptions`. Here normalize is False unless given.
+
+    Memory:
+        O(N·D + tile).
+
+    Source:
+        Sohn, "Improved Deep Metric Learning with Multi-class N-pair Loss Objective", 2016, the loss N-pair-mc. The
+        paper also penalises the squared lengths of the embeddings; add that to the loss if you want it.
+
+    Example:
+        >>> NPairsLoss()(torch.eye(2), 2 * torch.eye(2))
+        tensor(0.1269)
+    """
+
+    supports_fullgraph = True
+
+    def __init__(self, **options: Unpack[LossOptions]) -> None:
+        options.setdefault("normalize", False)
+        super().__init__(1.0, **options)
+
+    def forward(
+        self,
+        anchors: Annotated[Float[Tensor, "n d"], Embeddings()],
+        positives: Annotated[Float[Tensor, "n d"], References("anchors", aligned=True)],
+    ) -> Float[Tensor, "..."]:
+        """Return the loss of anchors, (N, D), and their positives in the same order, (N, D)."""
+        rows = self.rows(anchors, positives)
+        aligned = rows.aligned()
+        return self.evaluate(rows, pull=aligned, push=AllPairs(*aligned.shape), positives=aligned)

@@ -7,18 +7,107 @@ has to agree with, by their names. What no single input can say is for `Contrast
 import functools
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, ClassVar, final, get_args
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
-from likewise.losses import checks
+from likewise.operator.inputs import check_dense, check_finite, check_floating, is_plain
+from likewise.pairs import weight
+from likewise.pairs.label_sets import is_zeros_and_ones
 
 Given = Mapping[str, Any]
+UNSIGNED_DTYPES = torch.uint16, torch.uint32, torch.uint64  # torch supports few operations on these
+
+
+def check_tensor(name: str, value: Any) -> None:
+    """Raise unless the value is a dense, strided tensor that holds data."""
+    _check_type(name, value)
+    check_dense(name, value)
+
+
+def _check_type(name: str, value: Any) -> None:
+    remedy = "call it, or pass its keys" if isinstance(value, nn.Module) else "convert with torch.as_tensor"
+    if isinstance(value, tuple) and name == "references":
+        remedy = "a miner's pairs become masks, pull and push of lw.contrast, by pairs.Explicit"
+    weight.check_tensor(name, value, remedy)
+
+
+def check_embeddings(name: str, embeddings: Tensor) -> None:
+    """Raise unless embeddings are finite and floating, one view of each sample, (N, D), or V views, (B, V, D)."""
+    _check_type(name, embeddings)
+    check_floating(name, embeddings)
+    if embeddings.ndim not in (2, 3) or 0 in embeddings.shape[1:]:
+        expected = f"expected {name} to be rows of at least one feature, (N, D), or with views (B, V, D)"
+        raise ValueError(f"{expected}, got shape {tuple(embeddings.shape)}: flatten feature maps first")
+    check_finite(name, embeddings)
+
+
+def check_references(name: str, references: Tensor, embeddings: Tensor, beside: str) -> None:
+    """Raise unless references are finite rows, (R, D), with the feature count and device of the checked embeddings."""
+    check_embeddings(name, references)
+    if references.ndim != 2 or references.shape[-1] != embeddings.shape[-1]:
+        expected = f"expected {name} to be rows, (R, D), with the {embeddings.shape[-1]} features of the {beside}"
+        raise ValueError(f"{expected}, got shape {tuple(references.shape)}: pass one row each, of as many features")
+    if references.device != embeddings.device:
+        raise ValueError(
+            f"expected {name} on the device of the {beside}, {embeddings.device}, got {references.device}: move them"
+        )
+
+
+def check_labels(name: str, labels: Tensor, rows: str, count: int) -> None:
+    """Raise unless labels are integer classes, (n,), or multi-hot label sets, (n, L), one for each of the rows."""
+    check_tensor(name, labels)
+    unknown = labels.dtype in UNSIGNED_DTYPES or not is_plain(labels.dtype)
+    if unknown or labels.ndim not in (1, 2) or (labels.ndim == 1 and labels.is_floating_point()):
+        expected = f"expected {name} to be integer classes, (n,), or multi-hot label sets, (n, L)"
+        raise ValueError(f"{expected}, got {labels.dtype} of shape {tuple(labels.shape)}: convert them with .long()")
+    if labels.shape[0] != count:
+        message = f"expected {name} to have one entry for each of {count} {rows}, got {len(labels)}"
+        raise ValueError(f"{message}: pass both in the same order")
+    if labels.ndim == 2 and not is_zeros_and_ones(labels):
+        message = f"expected {name} given as label sets to be zeros and ones, got other values"
+        raise ValueError(f"{message}: pass class labels as a vector (n,)")
+
+
+def check_classes(name: str, labels: Tensor, rows: str, count: int, classes: int | None = None) -> None:
+    """Raise unless labels are integer classes, (n,), one for each row, and below ``classes`` if that is given."""
+    check_tensor(name, labels)
+    if labels.ndim != 1:
+        expected = f"expected {name} to be classes, one integer for each row, (n,), got shape {tuple(labels.shape)}"
+        raise ValueError(f"{expected}: for label sets use SupConLoss, MulSupConLoss, MSCLoss or NWSLoss")
+    check_labels(name, labels, rows, count)
+    if classes == 0:
+        raise ValueError(f"expected {name} to belong to at least one class, got no prototypes: pass one for each class")
+    if classes is None or labels.device.type != "cpu" or not len(labels):
+        return
+    low, high = (int(end) for end in labels.aminmax())
+    if low < 0 or high >= classes:
+        expected = f"expected {name} to be within the {classes} classes, 0 … {classes - 1}, got {low} … {high}"
+        raise ValueError(f"{expected}: number them from 0, and pass a prototype or a logit for each class")
+
+
+def check_label_sets(name: str, labels: Tensor, rows: str, count: int, length: int | None = None) -> None:
+    """Raise unless labels are multi-hot label sets, (n, L), one for each row, and L is ``length`` if that is given."""
+    check_tensor(name, labels)
+    if labels.ndim != 2:
+        expected = f"expected {name} to be multi-hot label sets, (n, L), got shape {tuple(labels.shape)}"
+        raise ValueError(f"{expected}: convert classes with torch.nn.functional.one_hot")
+    check_labels(name, labels, rows, count)
+    if length is not None and labels.shape[1] != length:
+        raise ValueError(f"expected {name} to be sets over the same {length} labels, got {labels.shape[1]}")
+
+
+def describe_missing(names: Iterable[str], inputs: Mapping[str, Any]) -> str:
+    """Say which of the inputs that go together are there, without which others."""
+    names = list(dict.fromkeys(names))
+    present = [name for name in names if inputs[name] is not None]
+    missing = [name for name in names if inputs[name] is None]
+    return f"{' and '.join(present)} without {' and '.join(missing)}"
 
 
 @dataclass(frozen=True)
@@ -57,7 +146,7 @@ class Episodic(ArgSpec):
     """An input with a part for each episode; `ContrastiveLoss.check` checks all such inputs together."""
 
     def check(self, name: str, value: Any, inputs: Given, loss: Any) -> None:
-        checks.check_tensor(name, value)
+        check_tensor(name, value)
 
 
 @final
@@ -68,7 +157,7 @@ class Embeddings(ArgSpec):
     are_vectors = True
 
     def check(self, name: str, value: Any, inputs: Given, loss: Any) -> None:
-        checks.check_embeddings(name, value)
+        check_embeddings(name, value)
 
 
 @final
@@ -83,7 +172,7 @@ class References(ArgSpec):
 
     def check(self, name: str, value: Any, inputs: Given, loss: Any) -> None:
         shape = tuple(inputs[self.beside].shape)
-        checks.check_references(name, value, inputs[self.beside], self.beside)
+        check_references(name, value, inputs[self.beside], self.beside)
         if self.aligned and value.shape != shape:
             expected = f"expected {name} to be paired one to one with the {self.beside}, shape {shape}"
             raise ValueError(f"{expected}, got shape {tuple(value.shape)}: build the batch in pairs")
@@ -99,14 +188,14 @@ class PerAnchor(ArgSpec):
     of: str
 
     def check(self, name: str, value: Any, inputs: Given, loss: Any) -> None:
-        checks.check_tensor(name, value)
+        check_tensor(name, value)
         count, features = inputs[self.of].shape
         shape = tuple(value.shape)
         if len(shape) not in (2, 3) or 0 in shape[1:] or (shape[0], shape[-1]) != (count, features):
             expected = f"one or more of each of the {self.of}, ({count}, {features}) or ({count}, K, {features})"
             got = f"got shape {shape}: give each its own, or leave them out"
             raise ValueError(f"expected {name} to be {expected}, {got}")
-        checks.check_references(name, value.reshape(-1, features), inputs[self.of], self.of)
+        check_references(name, value.reshape(-1, features), inputs[self.of], self.of)
 
 
 @final
@@ -121,7 +210,7 @@ class Prototypes(ArgSpec):
 
     def check(self, name: str, value: Any, inputs: Given, loss: Any) -> None:
         count, rows = _width(self.of, inputs, loss), inputs[self.beside]
-        checks.check_references(name, value, rows, self.beside)
+        check_references(name, value, rows, self.beside)
         if len(value) != count:
             expected = f"expected {name} to be one for each label, ({count}, D), got {len(value)}"
             raise ValueError(f"{expected}: use likewise.memory.Prototypes({count}, {rows.shape[-1]})")
@@ -138,7 +227,7 @@ class Labels(ArgSpec):
 
     def check(self, name: str, value: Any, inputs: Given, loss: Any) -> None:
         if value is not None and inputs[self.of] is not None:
-            checks.check_labels(name, value, self.rows or self.of, inputs[self.of].shape[0])
+            check_labels(name, value, self.rows or self.of, inputs[self.of].shape[0])
 
 
 @final
@@ -153,7 +242,7 @@ class Classes(ArgSpec):
     def check(self, name: str, value: Any, inputs: Given, loss: Any) -> None:
         prototypes = inputs[self.below] if self.below else None
         if (rows := _together(self.of, name, value, inputs)) is not None:
-            checks.check_classes(name, value, self.of, len(rows), None if prototypes is None else len(prototypes))
+            check_classes(name, value, self.of, len(rows), None if prototypes is None else len(prototypes))
 
 
 @final
@@ -170,13 +259,13 @@ class MultiHot(ArgSpec):
     def check(self, name: str, value: Any, inputs: Given, loss: Any) -> None:
         if (rows := _together(self.of, name, value, inputs)) is not None:
             length = _width(self.like, inputs, loss) if self.like else None
-            checks.check_label_sets(name, value, self.rows or self.of, len(rows), length)
+            check_label_sets(name, value, self.rows or self.of, len(rows), length)
 
 
 def _together(rows_name: str, name: str, value: Any, inputs: Given) -> Any:
     """Return the rows that the labels belong to; None if there are neither rows nor labels."""
     if (value is None) != (inputs[rows_name] is None):
-        got = checks.describe_missing((rows_name, name), {**inputs, name: value})
+        got = describe_missing((rows_name, name), {**inputs, name: value})
         raise ValueError(f"expected {rows_name} and {name} together, got {got}: pass both or neither")
     return inputs[rows_name]
 
@@ -222,7 +311,7 @@ def checked(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
                 for name in order:
                     value, spec = inputs[name], kinds[name]
                     if value is None and name not in optional:
-                        checks.check_tensor(name, value)
+                        check_tensor(name, value)
                     if value is not None or name in together:
                         spec.check(name, value, inputs, loss)
                 loss.check(inputs)
@@ -293,7 +382,7 @@ def _stacked(views: tuple[Tensor, ...], loss: str) -> Float[Tensor, "b v d"]:
         if k > 0 and isinstance(view, Tensor) and view.ndim == 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             expected = f"expected views for {loss}, not labels, got a vector of {view.dtype}"
             raise ValueError(f"{expected}: to contrast classes use SupConLoss()(embeddings, labels)")
-        checks.check_embeddings(f"view_{k}" if len(views) > 1 else "embeddings", view)
+        check_embeddings(f"view_{k}" if len(views) > 1 else "embeddings", view)
     if len(views) == 1 and views[0].ndim == 3 and views[0].shape[1] > 1:
         return views[0]
     several = len(views) > 1 and all(view.ndim == 2 for view in views)

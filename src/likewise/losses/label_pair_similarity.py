@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.losses.checks import check_label_sets, matrix
-from likewise.operator.inputs import one_of
+from likewise.losses.inputs import check_label_sets
+from likewise.operator.inputs import check_dense, one_of
 
 Method = Literal["npmi", "jaccard", "identity"]
 PAIRS = 2**22  # of labels at a time
@@ -96,3 +96,14 @@ def _together(labels: Tensor) -> Int[Tensor, "l l"]:
         other = label[first[sample[some]][index] + position]
         both.view(-1).index_add_(0, label[some][index] * count + other, torch.ones_like(other, dtype=torch.int32))
     return both
+
+
+def matrix(name: str, value: Any, remedy: str) -> Tensor:
+    """Return numbers of any kind, such as an array, as a detached tensor; raise if they are not numbers."""
+    if isinstance(value, Tensor):
+        check_dense(name, value)
+    try:
+        return torch.as_tensor(value).detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        expected = f"expected {name} to be a tensor or an array of numbers, got {type(value).__name__}"
+        raise ValueError(f"{expected}: {remedy}") from error

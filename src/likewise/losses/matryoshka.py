@@ -8,11 +8,10 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from likewise.losses.base import ContrastiveLoss
-from likewise.losses.checks import check_number
-from likewise.losses.clip import ClipLoss
+from likewise.losses.base import ContrastiveLoss, check_number
+from likewise.losses.info_nce import ClipLoss
 from likewise.losses.inputs import vectors_of
-from likewise.losses.paco import PaCoLoss
+from likewise.losses.long_tail import PaCoLoss
 from likewise.losses.rascal import RASCALLoss
 from likewise.operator.inputs import FLOAT_DTYPES
 

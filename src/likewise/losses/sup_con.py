@@ -8,13 +8,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature, scalar
-from likewise.losses.checks import check_tensor, describe_missing
 from likewise.losses.contrast_batch import ContrastBatch
-from likewise.losses.inputs import Embeddings, Labels, References
+from likewise.losses.inputs import Embeddings, Labels, References, check_tensor, describe_missing
 from likewise.operator import ContrastSpec, Push, pairwise_sum
 from likewise.operator.inputs import is_plain, one_of
 from likewise.pairs import AllPairs, Explicit, PairWeight, SameClass, SharesLabel, concat
-from likewise.pairs.sets import is_zeros_and_ones
+from likewise.pairs.label_sets import is_zeros_and_ones
 
 Form = Literal["out", "in", "pairs"]
 

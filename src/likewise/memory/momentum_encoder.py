@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from likewise.memory.checks import check_size
+from likewise.memory.tables import check_size
 from likewise.operator.inputs import one_of
 
 BufferPolicy = Literal["copy", "average", "own"]
@@ -66,13 +66,9 @@ class MomentumEncoder(nn.Module):
     step: Tensor
 
     def __init__(
-        self,
-        encoder: nn.Module,
-        momentum: float = 0.999,
-        *,
-        buffers: BufferPolicy = "copy",
+        self, encoder: nn.Module, momentum: float = 0.999, *, buffers: BufferPolicy = "copy",
         total_steps: int | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         if isinstance(momentum, bool) or not isinstance(momentum, Real) or not 0 <= momentum <= 1:
             raise ValueError(f"expected momentum to be a number from 0 to 1, got {momentum!r}: 0.999 is usual")

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from likewise.distributed import RankSizes, agreement, exchange, gather, rank, world_size
-from likewise.memory.checks import check_size, check_tensor
+from likewise.memory.tables import check_size, check_tensor
 from likewise.operator.inputs import check_finite
 
 

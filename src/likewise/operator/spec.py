@@ -8,8 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from likewise.pairs import PairWeight
-from likewise.pairs.expressions import Split
-from likewise.pairs.weight import Factors
+from likewise.pairs.weight import Factors, Split
 
 Reduction = Literal["mean", "sum", "none"]
 Function = Literal["softplus", "hinge", "squared hinge"]

@@ -17,53 +17,17 @@ Example:
             [0.5000, 0.0000, 0.5000, 0.0000]])
 """
 
-from collections.abc import Sequence
-
-from likewise.pairs.concat import Concat
+from likewise.pairs.concat import concat
 from likewise.pairs.equal import AllPairs, Equal, KeySet, NoPairs, NotSelf, SameClass, SameSample
-from likewise.pairs.explicit import Explicit
+from likewise.pairs.explicit import Below, Explicit, Hardest, LowRank
 from likewise.pairs.expressions import PairWeight
-from likewise.pairs.hardest import Hardest
-from likewise.pairs.label_sets import Jaccard, Overlap, SharesLabel
-from likewise.pairs.label_similarity import MaxSimilarity, MeanSimilarity
-from likewise.pairs.vectors import Below, LowRank
+from likewise.pairs.label_sets import Jaccard, MaxSimilarity, MeanSimilarity, Overlap, SharesLabel
 from likewise.pairs.within_class import Block, WithinClass
 
+# fmt: off
 __all__ = [
-    "AllPairs",
-    "Below",
-    "Block",
-    "Equal",
-    "Explicit",
-    "Hardest",
-    "Jaccard",
-    "KeySet",
-    "LowRank",
-    "MaxSimilarity",
-    "MeanSimilarity",
-    "NoPairs",
-    "NotSelf",
-    "Overlap",
-    "PairWeight",
-    "SameClass",
-    "SameSample",
-    "SharesLabel",
-    "WithinClass",
-    "concat",
+    "AllPairs", "Below", "Block", "Equal", "Explicit", "Hardest", "Jaccard", "KeySet", "LowRank", "MaxSimilarity",
+    "MeanSimilarity", "NoPairs", "NotSelf", "Overlap", "PairWeight", "SameClass", "SameSample", "SharesLabel",
+    "WithinClass", "concat",
 ]
-
-
-def concat(sections: Sequence[PairWeight]) -> PairWeight:
-    """Concatenate the weights of several sections of references for the same anchors, (N, R₁), (N, R₂) and so on.
-
-    Returns:
-        The weight, (N, R₁ + R₂ + …). ``concat(...) @ (v₁, v₂, …)`` takes references split into the same sections.
-
-    Example:
-        >>> concat([NotSelf(2), AllPairs(2, 1)]).dense()
-        tensor([[0., 1., 1.],
-                [1., 0., 1.]])
-    """
-    if not sections:
-        raise ValueError("expected at least one section for concat, got none: pass a weight for each section")
-    return sections[0] if len(sections) == 1 else Concat(tuple(sections))
+# fmt: on

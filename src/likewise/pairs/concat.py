@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from likewise.pairs.equal import NoPairs
-from likewise.pairs.expressions import PairWeight, Split
+from likewise.pairs.expressions import PairWeight
+from likewise.pairs.weight import Split
 
 
 @final
@@ -96,3 +97,20 @@ class Concat(PairWeight):
             products = [part @ v for part, v in zip(self.parts, references, strict=True)]
             return sum(products[1:], start=products[0])
         return super().__matmul__(references)
+
+
+def concat(sections: Sequence[PairWeight]) -> PairWeight:
+    """Concatenate the weights of several sections of references for the same anchors, (N, R₁), (N, R₂) and so on.
+
+    Returns:
+        The weight, (N, R₁ + R₂ + …). ``concat(...) @ (v₁, v₂, …)`` takes references split into the same sections.
+
+    Example:
+        >>> from likewise import pairs
+        >>> pairs.concat([pairs.NotSelf(2), pairs.AllPairs(2, 1)]).dense()
+        tensor([[0., 1., 1.],
+                [1., 0., 1.]])
+    """
+    if not sections:
+        raise ValueError("expected at least one section for concat, got none: pass a weight for each section")
+    return sections[0] if len(sections) == 1 else Concat(tuple(sections))

@@ -8,8 +8,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from likewise.pairs.expressions import Filled, PairWeight
-from likewise.pairs.form import ClosedForm, Term, Terms, joined, united
-from likewise.pairs.keys import Keys, Shifted
+from likewise.pairs.form import ClosedForm, Term
+from likewise.pairs.keys import Keys, Shifted, Terms, joined, united
 from likewise.pairs.weight import blocks, check_operands, check_part, widest
 
 MAX_WIDENED = 2**19
@@ -23,7 +23,7 @@ MAX_LENGTH_RATIO = 8
 
 
 class KeySet(Filled):
-    """Abstract: a set written as Σ coefficient · [key = key'].
+    """A set written as Σ coefficient · [key = key'].
 
     a & b joins keys, ~a is 1 − a, and a | b is a + b − a & b. Products and row sums are sums over equal keys, in
     O((N + R)·D) time and memory. A kernel can evaluate this form within a tile.
@@ -145,23 +145,18 @@ class KeySet(Filled):
         if not isinstance(other, KeySet):
             return super().__mul__(other)
         check_operands(self, "*", other)
-        return KeyExpression(self.shape, joined(self.terms, other.terms))
+        return KeySet(self.shape, joined(self.terms, other.terms))
 
     def __or__(self, other: PairWeight) -> PairWeight:
         if not isinstance(other, KeySet):
             return super().__or__(other)
         check_operands(self, "|", other)
-        return KeyExpression(self.shape, united(self.terms, other.terms))
+        return KeySet(self.shape, united(self.terms, other.terms))
 
     def __invert__(self) -> PairWeight:
         terms: Terms = {keys: -coefficient for keys, coefficient in self.terms.items()}
         terms[None] = terms.get(None, 0) + 1
-        return KeyExpression(self.shape, {keys: coefficient for keys, coefficient in terms.items() if coefficient})
-
-
-@final
-class KeyExpression(KeySet):
-    """The result of &, | or ~ on sets of keys."""
+        return KeySet(self.shape, {keys: coefficient for keys, coefficient in terms.items() if coefficient})
 
 
 @final
@@ -186,13 +181,9 @@ class Equal(KeySet):
     """
 
     def __init__(
-        self,
-        key: Int[Tensor, " n"],
-        reference_key: Int[Tensor, " r"] | None = None,
-        *,
-        offset: int | None = None,
+        self, key: Int[Tensor, " n"], reference_key: Int[Tensor, " r"] | None = None, *, offset: int | None = None,
         name: str = "key",
-    ) -> None:
+    ) -> None:  # fmt: skip
         keys = _vector(key, name)
         reference_keys = keys if reference_key is None else _vector(reference_key, f"reference_{name}").to(keys.device)
         check_part(keys, reference_keys, offset, f"reference_{name}")

@@ -1,4 +1,4 @@
-"""Pair weights from a matrix, and sets of pairs from lists of references."""
+"""Pair weights from a matrix, from lists of references, and from vectors."""
 
 from typing import final
 
@@ -7,8 +7,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from likewise.pairs.expressions import Filled, PairWeight
-from likewise.pairs.form import EVERYTHING, ClosedForm, Term
+from likewise.pairs.form import EVERYTHING, ClosedForm, Term, ThinProduct
 from likewise.pairs.keys import Keys
+from likewise.pairs.weight import all_tiles, check_tensor
 
 
 @final
@@ -155,3 +156,158 @@ def _index(index: Tensor | None, length: int, name: str) -> Tensor | None:
     if index.device.type == "cpu" and len(index) and not (index.min() >= 0 and index.max() < length):
         raise ValueError(f"expected {name} from 0 to {length - 1}, got {int(index.min())} to {int(index.max())}")
     return index.long()
+
+
+@final
+class Hardest(Listed):
+    """The k references of each anchor, among a set of pairs, that are most similar to it.
+
+    Args:
+        queries: Rows of the anchors, (N, D), whose inner products are the similarities; detached here.
+        among: The set of pairs to choose from, (N, R).
+        k: How many for each anchor; fewer where it has fewer pairs.
+        references: Rows of the references, (R, D); None: the anchors'.
+        farthest: Choose the least similar instead: the hardest positives.
+
+    Attributes:
+        similarities: The pairs' similarities, the hardest first, (N, k); −∞ (or +∞, if farthest) where there is none.
+
+    Memory:
+        O((N + R)·D + N·k + tile): similarities are computed once, tile by tile.
+
+    Example:
+        >>> from likewise import pairs
+        >>> z = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
+        >>> Hardest(z, pairs.NotSelf(3)).similarities.flatten()
+        tensor([0.8000, 0.8000, 0.6000])
+    """
+
+    def __init__(
+        self, queries: Float[Tensor, "n d"], among: PairWeight, k: int = 1, *,
+        references: Float[Tensor, "r d"] | None = None, farthest: bool = False,
+    ) -> None:  # fmt: skip
+        z, v = (vectors.detach() for vectors in checked_vectors(queries, references, "queries"))
+        if not isinstance(k, int) or k < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"expected k to be an integer of at least 1, got {k!r}")
+        known = isinstance(among, PairWeight)  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not known or among.shape != (len(z), len(v)) or not among.is_set:
+            got = among if known else type(among).__name__
+            expected = f"a set of pairs (weights 0 and 1) of {len(z)} anchors and {len(v)} references"
+            raise ValueError(f"expected among to be {expected}, got {got}: build a set with likewise.pairs")
+        highest, index = z.new_full((len(z), k), -torch.inf), torch.full((len(z), k), len(v), device=z.device)
+        sign, everyone = -1 if farthest else 1, torch.arange(len(v), device=z.device)
+        with torch.autocast(z.device.type, enabled=False):
+            for rows, columns in all_tiles(among.shape):
+                s = (z[rows] @ v[columns].T).mul_(sign)
+                s.masked_fill_(among.tile(rows, columns, s.dtype, s.device) == 0, -torch.inf)
+                highest[rows], best = torch.cat([highest[rows], s], dim=1).topk(k)
+                index[rows] = torch.cat([index[rows], everyone[columns].expand(s.shape)], dim=1).gather(1, best)
+        super().__init__(index.masked_fill_(highest == -torch.inf, len(v)).T, len(v))
+        self.similarities = sign * highest
+
+
+@final
+class LowRank(PairWeight):
+    r"""The product of a vector of the anchor and one of the reference, $w_{ir} = a_i \cdot b_r$.
+
+    Two rows of class probabilities give the probability of a common class: soft labels, or a teacher's, as a pull.
+
+    Args:
+        anchors: a, floating, shape (N, K); it receives a gradient if it requires one, as does b.
+        references: b, floating, shape (R, K); None: the anchors are the references, with the same vectors.
+
+    Memory:
+        O((N + R)·K), with gradients too; a product with references (R, D) takes O((N + R)·K·D) time.
+
+    Example:
+        >>> LowRank(torch.tensor([[1.0, 0.0], [0.25, 0.75]])).dense()
+        tensor([[1.0000, 0.2500],
+                [0.2500, 0.6250]])
+    """
+
+    within_tiles = False
+
+    def __init__(self, anchors: Float[Tensor, "n k"], references: Float[Tensor, "r k"] | None = None) -> None:
+        self.anchors, self.references = checked_vectors(anchors, references)
+        seen = anchors.device.type == "cpu"  # elsewhere it is assumed, as for `Explicit`
+        positive = not seen or (bool((self.anchors >= 0).all()) and bool((self.references >= 0).all()))
+        symmetric = 0 if references is None else None
+        shape = len(self.anchors), len(self.references)
+        super().__init__(shape, is_set=False, is_nonnegative=positive, symmetric_at=symmetric)
+        self.is_learned = self.anchors.requires_grad or self.references.requires_grad
+
+    def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return self.anchors[rows].to(device, dtype) @ self.references[columns].to(device, dtype).T
+
+    def product(self, references: Float[Tensor, "r d"]) -> Float[Tensor, "n d"]:
+        return self.anchors.to(references) @ (self.references.to(references).T @ references)
+
+    def transposed_product(self, anchors: Float[Tensor, "n d"]) -> Float[Tensor, "r d"]:
+        return self.references.to(anchors) @ (self.anchors.to(anchors).T @ anchors)
+
+    def form(self) -> ClosedForm:
+        return (Term(EVERYTHING, overlaps=(ThinProduct(self.anchors, self.references, "as it is"),)),)
+
+
+@final
+class Below(PairWeight):
+    r"""The set of pairs that a guide finds no more similar than the anchor's limit, $a_i \cdot b_r \le t_i$.
+
+    A guide's vectors tell which references are probably no negatives. GISTEmbed leaves out those that it finds more
+    similar to the query than its own key, less a margin:
+
+    ``Below(guide_queries, guide_keys, limits=(guide_queries * guide_keys).sum(dim=1) - margin) | own``
+
+    Args:
+        anchors: a, the guide's vectors, floating, shape (N, K), normalised where cosines are meant.
+        references: b, floating, shape (R, K); None: the anchors are the references, with the same vectors.
+        limits: t, one for each anchor, shape (N,).
+
+    Memory:
+        O((N + R)·K).
+
+    Source:
+        Solatorio, "GISTEmbed: Guided In-sample Selection of Training Negatives for Text Embedding Fine-tuning", 2024.
+
+    Example:
+        >>> guide = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
+        >>> Below(guide, limits=torch.tensor([0.5, 0.7, 0.7])).dense()
+        tensor([[0., 0., 1.],
+                [0., 0., 1.],
+                [1., 1., 0.]])
+    """
+
+    def __init__(
+        self, anchors: Float[Tensor, "n k"], references: Float[Tensor, "r k"] | None = None, *,
+        limits: Float[Tensor, " n"],
+    ) -> None:  # fmt: skip
+        self.anchors, self.references = checked_vectors(anchors, references)
+        shape = limits.shape if isinstance(limits, Tensor) else type(limits).__name__  # pyright: ignore[reportUnnecessaryIsInstance]
+        if shape != anchors.shape[:1]:
+            raise ValueError(f"expected limits as a tensor, one for each of {len(anchors)} anchors, got {shape}")
+        if limits.device.type == "cpu" and limits.isnan().any():
+            raise ValueError("expected limits that are numbers or infinite, got NaN")
+        if anchors.requires_grad or self.references.requires_grad or limits.requires_grad:
+            message = "expected a guide without gradient, as a set of pairs has none, got one that requires it"
+            raise ValueError(f"{message}: .detach() it, or weigh pairs by a sigmoid, in a pair weight of your own")
+        self.limits = limits
+        super().__init__((len(self.anchors), len(self.references)), is_set=True, is_nonnegative=True, symmetric_at=None)
+
+    def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
+        similarities = self.anchors[rows].to(device) @ self.references[columns].to(device).T
+        return (similarities <= self.limits[rows, None].to(similarities)).to(dtype)
+
+
+def checked_vectors(anchors: Tensor, references: Tensor | None, role: str = "anchors") -> tuple[Tensor, Tensor]:
+    """Return the vectors of both sides; raise unless they are finite, floating and of the same width."""
+    inputs = {role: anchors} | ({} if references is None else {"references": references})
+    for name, vectors in inputs.items():
+        check_tensor(name, vectors)
+        if not vectors.is_floating_point() or vectors.ndim != 2 or vectors.shape[1] != anchors.shape[1]:
+            expected = (
+                f"expected {name} to be floating vectors of the width of the {role}', shape (n, {anchors.shape[-1]})"
+            )
+            raise ValueError(f"{expected}, got {vectors.dtype} of shape {tuple(vectors.shape)}")
+        if vectors.device.type == "cpu" and not vectors.isfinite().all():
+            raise ValueError(f"expected {name} to be finite, got NaN or infinity")
+    return anchors, anchors if references is None else references

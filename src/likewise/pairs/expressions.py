@@ -3,15 +3,15 @@
 import copy
 import math
 from abc import ABC
-from typing import NamedTuple, NoReturn, final
+from typing import NoReturn, final
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.pairs import form, scales
+from likewise.pairs import form
 from likewise.pairs.form import EVERYTHING, ClosedForm, Term
-from likewise.pairs.weight import Factors, Multiply, Slope, Weight, check_operands, widest, with_gradient
+from likewise.pairs.weight import Factors, Multiply, Slope, Split, Weight, check_operands, widest, with_gradient
 
 
 class PairWeight(Weight, ABC):
@@ -110,7 +110,7 @@ class PairWeight(Weight, ABC):
         result.given_row_sum = row_sums.detach().clone()
         return result
 
-    def split(self) -> "Split":
+    def split(self) -> Split:
         """Split a pull into what is evaluated within tiles and what is multiplied beside them; it is their sum."""
         return Split(self, None) if self.within_tiles else Split(None, self)
 
@@ -119,27 +119,13 @@ class PairWeight(Weight, ABC):
         return RowMean(self)
 
 
-class Split(NamedTuple):
-    """A pull as the sum of two parts; None where there is no such part."""
-
-    within: PairWeight | None
-    """The part that is evaluated within tiles."""
-    beside: PairWeight | None
-    """The part that is multiplied with the references beside them."""
-
-
 class Derived(PairWeight, ABC):
     """Abstract: an expression of one weight, whose tiles are as expensive as the weight's own."""
 
     def __init__(
-        self,
-        base: PairWeight,
-        *,
-        shape: tuple[int, int] | None = None,
-        is_set: bool = False,
-        is_nonnegative: bool = True,
-        symmetric_at: int | None = None,
-    ) -> None:
+        self, base: PairWeight, *, shape: tuple[int, int] | None = None, is_set: bool = False,
+        is_nonnegative: bool = True, symmetric_at: int | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(shape or base.shape, is_set=is_set, is_nonnegative=is_nonnegative, symmetric_at=symmetric_at)
         self.base, self.is_learned, self.within_tiles = base, base.is_learned, base.within_tiles
 
@@ -273,21 +259,26 @@ class Scaled(Derived):
     """f · u_i · a[i, r] · v_r, with a number f, a value u per anchor and a value v per reference."""
 
     def __init__(
-        self,
-        base: PairWeight,
-        *,
-        factor: float = 1.0,
-        anchors: Tensor | None = None,
+        self, base: PairWeight, *, factor: float = 1.0, anchors: Tensor | None = None,
         references: Tensor | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         if not math.isfinite(factor):
             raise ValueError(f"expected a finite number to scale weights by, got {factor}")
-        anchors = scales.checked(anchors, base.shape[0], "anchors")
-        references = scales.checked(references, base.shape[1], "references")
-        nonnegative = base.is_nonnegative and factor >= 0 and all(map(scales.nonnegative, (anchors, references)))
+        nonnegative = base.is_nonnegative and factor >= 0
+        for name, values, length in zip(("anchors", "references"), (anchors, references), base.shape, strict=True):
+            if values is None:
+                continue
+            if values.shape != (length,):
+                got = f"got shape {tuple(values.shape)}"
+                raise ValueError(f"expected a value for each of {length} {name} to scale by, {got}")
+            if values.device.type == "cpu":  # elsewhere values are not looked at, which would synchronise
+                if not torch.isfinite(values).all():
+                    raise ValueError(f"expected finite values to scale {name} by, got NaN or infinity")
+                nonnegative = nonnegative and bool((values >= 0).all())
         symmetric_at = base.symmetric_at if anchors is None and references is None else None
         super().__init__(base, is_nonnegative=nonnegative, symmetric_at=symmetric_at)
-        self.factor, self.anchors, self.references = factor, anchors, references
+        self.factor = factor
+        self.anchors, self.references = (None if x is None else x.clone() for x in (anchors, references))
         self.is_learned = base.is_learned or any(x is not None and x.requires_grad for x in (anchors, references))
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -301,12 +292,12 @@ class Scaled(Derived):
     def factors(self, dtype: torch.dtype, device: torch.device, *, of_push: bool = False) -> Factors:
         if of_push and self.references is not None:
             return Factors(self)
-        base, anchors, references = self.base.factors(dtype, device, of_push=of_push)
-        anchors = scales.product(anchors, self.anchors, dtype, device)
-        if self.factor != 1:
-            whole = torch.ones(self.shape[0], dtype=dtype, device=device) if anchors is None else anchors
-            anchors = whole * self.factor
-        return Factors(base, anchors, scales.product(references, self.references, dtype, device))
+        factors = self.base.factors(dtype, device, of_push=of_push)
+        factors = factors.times(self.anchors, self.references, dtype, device)
+        if self.factor == 1:
+            return factors
+        ones = torch.ones(self.shape[0], dtype=dtype, device=device)
+        return factors._replace(anchors=(ones if factors.anchors is None else factors.anchors) * self.factor)
 
     def constant(self, rows: slice, columns: slice) -> float | None:
         value = self.base.constant(rows, columns)
@@ -320,12 +311,12 @@ class Scaled(Derived):
         return None if base is None else form.times(base, (scale,))
 
     def product(self, references: Tensor) -> Tensor:
-        result = self.base.product(scales.times(references, self.references)) * self.factor
-        return scales.times(result, self.anchors)
+        result = self.base.product(_times(references, self.references)) * self.factor
+        return _times(result, self.anchors)
 
     def transposed_product(self, anchors: Tensor) -> Tensor:
-        result = self.base.transposed_product(scales.times(anchors, self.anchors)) * self.factor
-        return scales.times(result, self.references)
+        result = self.base.transposed_product(_times(anchors, self.anchors)) * self.factor
+        return _times(result, self.references)
 
     def _row_sum(self, dtype: torch.dtype, device: torch.device) -> Tensor:
         # A difference of scaled sums may leave rounding error where the row has no pair: such a row is set to zero.
@@ -334,10 +325,8 @@ class Scaled(Derived):
     def _support(self, device: torch.device) -> Tensor:
         if not self.base.is_set:
             return super()._support(device)
-        present = torch.ones(self.shape[1], 1, device=device)
-        if self.references is not None:
-            present = (self.references != 0).to(device, torch.float32)[:, None]
-        support = self.base.product(present).squeeze(1) > 0
+        nonzero = None if self.references is None else self.references != 0
+        support = self.base.product(_times(torch.ones(self.shape[1], 1, device=device), nonzero)).squeeze(1) > 0
         if self.anchors is not None:
             support &= (self.anchors != 0).to(device)
         return support & (self.factor != 0)
@@ -355,23 +344,19 @@ class RowMean(Derived):
         super().__init__(base)
         self.is_sparse = base.is_sparse
         self._totals: dict[tuple[torch.dtype, torch.device], Tensor] = {}
-        self._learned = self._learned_sums() if base.is_learned else None
+        self._learned: Tensor | None = None
+        if base.is_learned:  # the divisors depend on all that is learned: one more learned tensor
+            device = base.learned()[0].device
+            with torch.enable_grad():
+                self._learned = _divisors(base.known_row_sum(widest(device), device))
 
     def _total(self, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """The divisor of each row, (N, 1): its sum, or infinity where that is zero."""
+        """The divisor of each row, (N, 1)."""
         if self._learned is not None:
             return self._learned.to(device, dtype)
         if (dtype, device) not in self._totals:
-            total = self.base.known_row_sum(dtype, device)
-            self._totals[dtype, device] = total.masked_fill(total == 0, torch.inf).unsqueeze(1)
+            self._totals[dtype, device] = _divisors(self.base.known_row_sum(dtype, device))
         return self._totals[dtype, device]
-
-    def _learned_sums(self) -> Tensor:
-        """Return the divisors of learned weights, which depend on all that is learned, as one more learned tensor."""
-        device = self.base.learned()[0].device
-        with torch.enable_grad():
-            total = self.base.known_row_sum(widest(device), device)
-            return total.masked_fill(total == 0, torch.inf).unsqueeze(1)
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
         return self.base.tile(rows, columns, dtype, device) / self._total(dtype, device)[rows]
@@ -380,12 +365,11 @@ class RowMean(Derived):
         return 0.0 if self.base.constant(rows, columns) == 0 else None
 
     def factors(self, dtype: torch.dtype, device: torch.device, *, of_push: bool = False) -> Factors:
-        base, anchors, references = self.base.factors(dtype, device, of_push=of_push)
         if self.base.is_set:
             share = self.base.known_row_sum(dtype, device).clamp(min=1).reciprocal_()
         else:
             share = self._total(dtype, device).squeeze(1).reciprocal()
-        return Factors(base, scales.product(anchors, share, dtype, device), references)
+        return self.base.factors(dtype, device, of_push=of_push).times(share, None, dtype, device)
 
     def product(self, references: Tensor) -> Tensor:
         return self.base.product(references).div_(self._total(references.dtype, references.device))
@@ -398,3 +382,12 @@ class RowMean(Derived):
 
     def _support(self, device: torch.device) -> Tensor:
         return self.base.known_support(device)
+
+
+def _divisors(total: Tensor) -> Tensor:
+    """Return rows' sums as a column, (N, 1), infinity where a row has none."""
+    return total.masked_fill(total == 0, torch.inf).unsqueeze(1)
+
+
+def _times(values: Tensor, scale: Tensor | None) -> Tensor:
+    return values if scale is None else values * scale.to(values)[:, None]

@@ -8,10 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from likewise.pairs.keys import Keys
-
-Terms = dict[Keys | None, int]
-"""Σ coefficient · [key = key'], where None stands for keys that are always equal."""
+from likewise.pairs.keys import Terms, joined
 
 EVERYTHING: Terms = {None: 1}
 
@@ -79,24 +76,6 @@ def complement(form: ClosedForm) -> ClosedForm:
         (overlap,) = form[0].overlaps
         return (Term(EVERYTHING, overlaps=(overlap._replace(taken=OPPOSITE[overlap.taken]),)),)
     return Term(EVERYTHING), *(term._replace(factor=-term.factor) for term in form)
-
-
-def joined(first: Terms, other: Terms) -> Terms:
-    """Return the product of two sums over equal keys: each pair of terms joins its keys."""
-    terms: Terms = {}
-    for keys, a in first.items():
-        for other_keys, b in other.items():
-            both = other_keys if keys is None else keys if other_keys is None else keys.joined(other_keys)
-            terms[both] = terms.get(both, 0) + a * b
-    return {keys: coefficient for keys, coefficient in terms.items() if coefficient}
-
-
-def united(first: Terms, other: Terms) -> Terms:
-    """Return the union of two sets written as sums over equal keys: a + b − a·b."""
-    terms = dict(first)
-    for other_keys, coefficient in (*other.items(), *((keys, -both) for keys, both in joined(first, other).items())):
-        terms[other_keys] = terms.get(other_keys, 0) + coefficient
-    return {keys: coefficient for keys, coefficient in terms.items() if coefficient}
 
 
 def _scales(scale: Tensor | None, other: Tensor | None) -> Tensor | None:

@@ -1,20 +1,70 @@
-"""Pair weights from label sets (multi-hot labels): a tile is a thin product of the sets of its rows and columns.
+"""Pair weights from label sets (multi-hot labels), with and without a similarity of labels.
 
-With y_i and y_r the multi-hot sets of an anchor and a reference,
+A tile is a thin product of the sets of its rows and columns. With y_i and y_r those of an anchor and a reference,
 
     |y_i ∩ y_r| = y_i·y_r        |y_i ∪ y_r| = |y_i| + |y_r| − y_i·y_r
 """
 
+from collections.abc import Sequence
+from functools import cached_property
 from typing import ClassVar, final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from likewise.pairs.expressions import PairWeight
 from likewise.pairs.form import EVERYTHING, ClosedForm, Term, ThinProduct
-from likewise.pairs.sets import MultiHot, Sets
-from likewise.pairs.weight import all_tiles, check_part
+from likewise.pairs.weight import STREAM, all_tiles, blocks, check_part
+
+MultiHot = Float[Tensor, "_ l"] | Int[Tensor, "_ l"] | Bool[Tensor, "_ l"]
+
+
+@final
+class Sets:
+    """Multi-hot labels (N, L), checked, and copied, since a queue changes its own before the backward.
+
+    A weight makes its own from a tensor. Weights that are given the same one share the copy and the sizes. Values are
+    checked on the CPU only.
+    """
+
+    def __init__(self, labels: MultiHot, name: str) -> None:
+        labels = torch.as_tensor(labels).detach()
+        if labels.ndim != 2:
+            raise ValueError(f"expected {name} as multi-hot labels (n, labels), got shape {tuple(labels.shape)}")
+        if not is_zeros_and_ones(labels):
+            expected = f"expected {name} as multi-hot labels, only zeros and ones, got other values"
+            raise ValueError(f"{expected}: pass class labels to SameClass as a vector (n,)")
+        self.rows: Bool[Tensor, "n l"] = labels.to(torch.bool, copy=True)
+
+    @classmethod
+    def of(cls, labels: "MultiHot | Sets", name: str) -> "Sets":
+        """Return label sets unchanged, and make them from a tensor."""
+        return labels if isinstance(labels, Sets) else cls(labels, name)
+
+    @cached_property
+    def counts(self) -> Int[Tensor, " l"]:
+        """The number of sets that each label is in."""
+        return torch.stack([part.sum(dim=0) for part in self._parts()]).sum(dim=0)
+
+    @cached_property
+    def sizes(self) -> Int[Tensor, " n"]:
+        """|y| of every set."""
+        return torch.cat([part.sum(dim=1) for part in self._parts()])
+
+    def _parts(self) -> Sequence[Tensor]:
+        """Return the sets some rows at a time on a CPU, where a sum first makes eight bytes of each boolean."""
+        return self.rows.split(STREAM) if self.rows.device.type == "cpu" else [self.rows]
+
+
+def is_zeros_and_ones(labels: Tensor) -> bool:
+    """Return whether all values are 0 or 1; those on a device other than the CPU are not checked.
+
+    Booleans aren't compared: that would first make eight bytes of each.
+    """
+    if labels.dtype == torch.bool or labels.device.type != "cpu":
+        return True
+    return all(bool(((part == 0) | (part == 1)).all()) for part in labels.split(STREAM))
 
 
 class LabelSets(PairWeight):
@@ -29,14 +79,9 @@ class LabelSets(PairWeight):
     """
 
     def __init__(
-        self,
-        label_sets: MultiHot | Sets,
-        reference_label_sets: MultiHot | Sets | None,
-        *,
-        is_set: bool,
-        is_symmetric: bool = True,
-        offset: int | None = None,
-    ) -> None:
+        self, label_sets: MultiHot | Sets, reference_label_sets: MultiHot | Sets | None, *, is_set: bool,
+        is_symmetric: bool = True, offset: int | None = None,
+    ) -> None:  # fmt: skip
         anchors = Sets.of(label_sets, "label_sets")
         references = anchors if reference_label_sets is None else Sets.of(reference_label_sets, "reference_label_sets")
         self._sets = anchors, references
@@ -57,15 +102,9 @@ class LabelSets(PairWeight):
         return self.anchors[rows].to(device, dtype) @ self.references[columns].to(device, dtype).T
 
     def union(self, overlap: Float[Tensor, "n r"], rows: slice, columns: slice) -> Float[Tensor, "n r"]:
-        """Return |y_i ∪ y_r| for a tile whose overlap is known."""
-        sizes, reference_sizes = (size.to(overlap) for size in self._sizes)
-        return (sizes[rows, None] - overlap).add_(reference_sizes[columns])
-
-    @property
-    def _sizes(self) -> tuple[Int[Tensor, " n"], Int[Tensor, " r"]]:
-        """|y_i| and |y_r|."""
-        anchors, references = self._sets
-        return anchors.sizes, references.sizes
+        """Return |y_i ∪ y_r| for a tile whose overlap is known, or 1 if both sets are empty."""
+        sizes, reference_sizes = (sets.sizes.to(overlap) for sets in self._sets)
+        return (sizes[rows, None] - overlap).add_(reference_sizes[columns]).clamp_(min=1)
 
 
 @final
@@ -83,12 +122,9 @@ class SharesLabel(LabelSets):
     """
 
     def __init__(
-        self,
-        label_sets: MultiHot | Sets,
-        reference_label_sets: MultiHot | Sets | None = None,
-        *,
+        self, label_sets: MultiHot | Sets, reference_label_sets: MultiHot | Sets | None = None, *,
         offset: int | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(label_sets, reference_label_sets, is_set=True, offset=offset)
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -113,12 +149,9 @@ class SharedLabels(LabelSets):
     """Whether the weight is divided by the size of the union."""
 
     def __init__(
-        self,
-        label_sets: MultiHot | Sets,
-        reference_label_sets: MultiHot | Sets | None = None,
-        *,
+        self, label_sets: MultiHot | Sets, reference_label_sets: MultiHot | Sets | None = None, *,
         worth: Float[Tensor, "n l"] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(label_sets, reference_label_sets, is_set=False, is_symmetric=worth is None)
         self.is_within_one = self.divided and worth is None
         self.worth = _worth(worth, self.anchors)
@@ -179,7 +212,7 @@ class Jaccard(SharedLabels):
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
         overlap = self.overlap(rows, columns, dtype, device)
-        union = self.union(overlap, rows, columns).clamp_(min=1)
+        union = self.union(overlap, rows, columns)
         if self.is_within_one:
             return overlap.div_(union)
         shared = torch.mm(self.worth[rows].to(device, dtype), self.references[columns].to(device, dtype).T, out=overlap)
@@ -191,7 +224,7 @@ class Jaccard(SharedLabels):
         counts = torch.zeros(self.shape[0], dtype=torch.int64, device=device)
         for rows, columns in all_tiles(self.shape):
             overlap = self.overlap(rows, columns, dtype, device)
-            union = self.union(overlap, rows, columns).clamp_(min=1)
+            union = self.union(overlap, rows, columns)
             counts[rows] += overlap.count_nonzero(dim=1)
             sums[rows].addmm_(union.reciprocal_(), self.references[columns].to(device, dtype))
         return sums.mul_(self.anchors.to(device)), counts
@@ -206,3 +239,138 @@ def _worth(worth: Tensor | None, anchors: Tensor) -> Tensor:
     if worth.device.type == "cpu" and not (torch.isfinite(worth) & (worth >= 0)).all():
         raise ValueError("expected worth that is finite and ≥ 0, got others: set labels to ignore to 0")
     return worth.detach().where(anchors.to(worth.device), 0)
+
+
+Lists = tuple[Tensor, Tensor] | Tensor
+"""The concatenated labels of all sets and where each set starts; or the multi-hot label sets themselves."""
+
+MAX_COMPARED = 2**24
+"""The number of values compared at once on a GPU: 64 MiB in float32."""
+
+
+class LabelSimilarity(LabelSets):
+    """Abstract: a similarity of label sets within [0, 1], so that ``1 - similarity`` is also a weight.
+
+    Args:
+        similarity: S, the similarity of an anchor's label to a reference's, within [0, 1], shape (L, L).
+    """
+
+    within_tiles = False
+
+    def __init__(
+        self,
+        label_sets: MultiHot | Sets,
+        similarity: Float[Tensor, "l l"],
+        reference_label_sets: MultiHot | Sets | None = None,
+    ) -> None:
+        super().__init__(label_sets, reference_label_sets, is_set=False, is_symmetric=False)
+        self.similarity = _within_one(similarity, self.anchors.shape[1])
+        self.is_within_one = True
+
+
+@final
+class MeanSimilarity(LabelSimilarity):
+    r"""The mean similarity over all pairs of labels of two sets: a bilinear form.
+
+    $$w_{ir} = \frac{y_i \, S \, y_r}{|y_i| \, |y_r|}$$
+
+    and 0 where a set is empty.
+
+    Memory:
+        O((N + R)·L + L²).
+
+    Example:
+        >>> similarity = torch.tensor([[1.0, 0.5], [0.5, 1.0]])
+        >>> MeanSimilarity(torch.tensor([[1, 0], [1, 1]]), similarity).dense()
+        tensor([[1.0000, 0.7500],
+                [0.7500, 0.7500]])
+    """
+
+    def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
+        weighted = self.anchors[rows].to(device, dtype) @ self.similarity.to(device, dtype)
+        sizes, reference_sizes = (sets.sizes.to(device, dtype).clamp_(min=1) for sets in self._sets)
+        result = weighted @ self.references[columns].to(device, dtype).T
+        return result.div_(sizes[rows, None]).div_(reference_sizes[columns])
+
+    def form(self) -> ClosedForm:
+        weighted = self.anchors.to(self.similarity) @ self.similarity
+        sizes, reference_sizes = (sets.sizes.to(weighted).clamp_(min=1) for sets in self._sets)
+        return (
+            Term(EVERYTHING, overlaps=(ThinProduct(weighted, self.references, "as it is", (sizes, reference_sizes)),)),
+        )
+
+
+@final
+class MaxSimilarity(LabelSimilarity):
+    r"""The largest similarity over all pairs of labels of two sets.
+
+    $$w_{ir} = \max_{c \in y_i, \, d \in y_r} S_{cd} = \max_{d \in y_r} T_{id},
+    \qquad T_{id} = \max_{c \in y_i} S_{cd}$$
+
+    and 0 where a set is empty. T is computed once; a tile gathers it at the labels of its references, which are few.
+
+    Memory:
+        O((N + R)·L + L²); time O(Σ_i |y_i|·L) once, and O(N·Σ_r |y_r|) for all tiles.
+
+    Example:
+        >>> similarity = torch.tensor([[1.0, 0.5], [0.5, 1.0]])
+        >>> MaxSimilarity(torch.tensor([[1, 0], [1, 1]]), similarity, torch.tensor([[0, 1], [1, 1], [0, 0]])).dense()
+        tensor([[0.5000, 1.0000, 0.0000],
+                [1.0000, 1.0000, 0.0000]])
+    """
+
+    def __init__(
+        self,
+        label_sets: MultiHot | Sets,
+        similarity: Float[Tensor, "l l"],
+        reference_label_sets: MultiHot | Sets | None = None,
+    ) -> None:
+        super().__init__(label_sets, similarity, reference_label_sets)
+        lists, self._lists = map(_lists, self._sets)
+        parts = [_highest(self.similarity, lists, rows) for rows in blocks(len(self.anchors), STREAM)]
+        self._best = torch.cat(parts) if parts else self.similarity[:0]
+
+    def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
+        best = self._best[rows].T.contiguous().to(device, dtype)
+        return _highest(best, self._lists, columns).T
+
+
+def _lists(sets: Sets) -> Lists:
+    """Return the labels of all sets and where each starts, with the end; on a GPU, which would wait, just the sets."""
+    if sets.rows.device.type != "cpu":
+        return sets.rows
+    starts = torch.cat([sets.sizes.new_zeros(1), sets.sizes.cumsum(dim=0)])
+    return sets.rows.nonzero()[:, 1], starts
+
+
+def _highest(values: Float[Tensor, "l d"], lists: Lists, rows: slice) -> Float[Tensor, "n d"]:
+    """Return for each set of some rows the elementwise maximum of its labels' values; 0 for an empty set."""
+    if isinstance(lists, Tensor):
+        return _highest_of_all(values, lists[rows].to(values))
+    labels, starts = lists
+    first, last = int(starts[rows.start]), int(starts[rows.stop])
+    return torch.segment_reduce(
+        values.index_select(0, labels[first:last].to(values.device)),
+        "max",
+        offsets=(starts[rows.start : rows.stop + 1] - first).to(values.device),
+        initial=0,
+    )
+
+
+def _highest_of_all(values: Float[Tensor, "l d"], sets: Float[Tensor, "n l"]) -> Float[Tensor, "n d"]:
+    """Return the same from all labels, with 0 for labels that a set does not have; some labels at a time."""
+    result = values.new_zeros(len(sets), values.shape[1])
+    for labels in blocks(len(values), max(1, MAX_COMPARED // max(1, result.numel()))):
+        result = torch.maximum(result, (sets[:, labels, None] * values[labels]).amax(dim=1))
+    return result
+
+
+def _within_one(similarity: Tensor, labels: int) -> Tensor:
+    similarity = torch.as_tensor(similarity).detach()
+    if similarity.shape != (labels, labels) or not similarity.is_floating_point():
+        expected = f"expected similarity as a floating matrix over the {labels} labels of the sets"
+        got = f"got {similarity.dtype} of shape {tuple(similarity.shape)}: see likewise.label_pair_similarity"
+        raise ValueError(f"{expected}, shape {(labels, labels)}, {got}")
+    if similarity.device.type == "cpu" and not ((similarity >= 0) & (similarity <= 1)).all():
+        raise ValueError("expected similarity within [0, 1], got others: see likewise.label_pair_similarity")
+    return similarity

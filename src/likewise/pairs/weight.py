@@ -114,14 +114,9 @@ class Weight(ABC):
         return Factors(self)
 
     def weigh(
-        self,
-        similarities: Float[Tensor, "n r"],
-        rows: slice,
-        columns: slice,
-        *,
-        logits: bool,
+        self, similarities: Float[Tensor, "n r"], rows: slice, columns: slice, *, logits: bool,
         spare: Float[Tensor, "n r"] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Multiply a tile of e^{s} by the weights in place, or add their logarithms to a tile of logits s.
 
         ``spare`` is a buffer for a tile of weights; without one it is allocated.
@@ -225,6 +220,26 @@ class Factors(NamedTuple):
     def symmetric_at(self) -> int | None:
         """The index of the first anchor among the references, if the weight is symmetric apart from their factors."""
         return self.base.symmetric_at if self.references is None else None
+
+    def times(
+        self, anchors: Tensor | None, references: Tensor | None, dtype: torch.dtype, device: torch.device
+    ) -> "Factors":
+        """Return these times further factors, all in a dtype and on a device."""
+
+        def product(*factors: Tensor | None) -> Tensor | None:
+            moved = [factor.to(device, dtype) for factor in factors if factor is not None]
+            return functools.reduce(torch.mul, moved) if moved else None
+
+        return Factors(self.base, product(self.anchors, anchors), product(self.references, references))
+
+
+class Split(NamedTuple):
+    """A pull as the sum of two parts; None where there is no such part."""
+
+    within: "Weight | None"
+    """The part that is evaluated within tiles."""
+    beside: "Weight | None"
+    """The part that is multiplied with the references beside them."""
 
 
 def check_part(anchors: Tensor, references: Tensor, offset: int | None, name: str) -> None:

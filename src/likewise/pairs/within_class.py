@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from likewise.pairs.expressions import PairWeight, Split
-from likewise.pairs.weight import blocks
+from likewise.pairs.expressions import PairWeight
+from likewise.pairs.weight import Split, blocks
 
 BLOCK = 2**18
 """The number of weights computed at a time, unless a single row has more."""
@@ -64,12 +64,9 @@ class WithinClass(PairWeight):
     within_tiles = False
 
     def __init__(
-        self,
-        labels: Int[Tensor, " n"],
-        reference_labels: Int[Tensor, " r"],
-        *further: Int[Tensor, " _"],
+        self, labels: Int[Tensor, " n"], reference_labels: Int[Tensor, " r"], *further: Int[Tensor, " _"],
         uniform: PairWeight | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__((len(labels), len(reference_labels)), is_set=False, is_nonnegative=True, symmetric_at=None)
         self.uniform = uniform
         self._orders, self._sizes = _in_order((labels, reference_labels, *further))

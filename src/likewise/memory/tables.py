@@ -1,16 +1,36 @@
-"""A feature cache: the latest features of every sample of a training set."""
+"""Tables of vectors: the latest features of each sample, and a learned prototype of each label; sizes are checked."""
 
+import operator
 from collections.abc import Callable
-from typing import Self, final
+from typing import Any, Self, final
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from likewise.memory.checks import check_size, check_tensor
-from likewise.operator.inputs import check_finite
+from likewise.operator.inputs import check_dense, check_finite
+from likewise.pairs import weight
 from likewise.pairs.keys import Keys
 from likewise.pairs.weight import widest
+
+
+def check_size(name: str, value: Any, *, remedy: str) -> int:
+    """Return a size as an int; raise unless it is an integer of at least 1, from Python, NumPy or another library."""
+    try:
+        size = operator.index(value)
+    except (TypeError, RuntimeError):  # not an integer, or a tensor without values
+        size = 0
+    if isinstance(value, bool) or size < 1:
+        raise ValueError(f"expected {name} to be an integer of at least 1, got {value!r}: {remedy}")
+    return size
+
+
+def check_tensor(name: str, value: Any, device: torch.device, *, holder: str) -> None:
+    """Raise unless the value is a dense tensor on the device of its holder."""
+    weight.check_tensor(f"{name} for the {holder}", value)
+    if value.device != device:
+        raise ValueError(f"expected {name} to be on the device of the {holder}, {device}, got {value.device}: move it")
+    check_dense(name, value)
 
 
 @final
@@ -142,3 +162,50 @@ class FeatureCache(nn.Module):
             return there if there.dtype == buffer.dtype else buffer.to(there.device)
 
         return super()._apply(moved, recurse)
+
+
+@final
+class Prototypes(nn.Module):
+    """One learned vector w_k for each of K labels or classes, row k for label k.
+
+    Call the module to get the rows, and pass them to a loss: ``loss(queries, labels, prototypes())``. They are learned
+    with the encoder, so add their parameters to the optimiser. They are not normalised here; losses normalise them.
+
+    Args:
+        num_prototypes: K, the number of rows, one for each label or class.
+        feature_dim: D, the number of features of a row, the same as for queries.
+
+    Returns:
+        From a call: the rows, (K, D), which are the parameter ``weight`` itself.
+
+    Memory:
+        O(K·D).
+
+    Source:
+        Initialised as in Glorot, Bengio, "Understanding the difficulty of training deep feedforward neural networks",
+        2010, equation 16 (Xavier uniform): a row's length is about √(2D / (K + D)); a longer one turns less in a step.
+
+    Example:
+        >>> prototypes = Prototypes(num_prototypes=10, feature_dim=32)
+        >>> prototypes().shape
+        torch.Size([10, 32])
+    """
+
+    def __init__(self, num_prototypes: int, feature_dim: int) -> None:
+        super().__init__()
+        num_prototypes = check_size("num_prototypes", num_prototypes, remedy="use one for each label or class")
+        feature_dim = check_size("feature_dim", feature_dim, remedy="pass the features of an embedding")
+        self.weight = nn.Parameter(torch.empty(num_prototypes, feature_dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Reinitialise the rows at random."""
+        nn.init.xavier_uniform_(self.weight)
+
+    def forward(self) -> Float[Tensor, "k d"]:
+        """Return the rows."""
+        return self.weight
+
+    def extra_repr(self) -> str:
+        """Return what ``repr`` shows."""
+        return "num_prototypes={}, feature_dim={}".format(*self.weight.shape)

@@ -9,16 +9,16 @@ import torch
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
-from sklearn.neighbors import NearestNeighbors
-from sklearn.preprocessing import StandardScaler, normalize
+from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 import likewise as lw
 from likewise.data import Samples
 from likewise.evaluation import KNN, FeatureParts, Features, LinearProbe, OwnClassifier, save_features
 from likewise.evaluation.label_metrics import best_thresholds
-from likewise.evaluation.novelty import NoveltyScore
-from likewise.evaluation.predictors import LinearPredictor, NeighbourPredictor, temperature_of
+from likewise.evaluation.linear import temperature_of
+from likewise.evaluation.logistic_regression import _principal
+from likewise.evaluation.out_of_distribution import NoveltyScore
 from likewise.evaluation.run_predictors import RunPredictors
 from likewise.models import MLP, ProjectionHead
 from likewise.runs import Run
@@ -30,28 +30,26 @@ NAMES = tuple(f"digit {digit}" for digit in range(10))
 OF_SETS = ("even", "prime", "above 4", "square", "nine")  # the last one rare
 
 
-def parted(labels, names, order):
+ORDER = torch.randperm(1797, generator=torch.Generator().manual_seed(0))
+
+
+def parted(labels, names):
     pixels = torch.from_numpy(load_digits().data).float()
-    cuts = {"train": order[:600], "validation": order[600:750], "test": order[750:1200]}
+    cuts = {"train": ORDER[:600], "validation": ORDER[600:750], "test": ORDER[750:1200]}
     return FeatureParts(*(Features(pixels[rows], labels[rows], names, part=part) for part, rows in cuts.items()))
 
 
 @pytest.fixture(scope="module")
-def order():
-    return torch.randperm(1797, generator=torch.Generator().manual_seed(0))
+def digits():
+    return parted(torch.from_numpy(load_digits().target), NAMES)
 
 
 @pytest.fixture(scope="module")
-def digits(order):
-    return parted(torch.from_numpy(load_digits().target), NAMES, order)
-
-
-@pytest.fixture(scope="module")
-def sets(order):
+def sets():
     digit = torch.from_numpy(load_digits().target)
     columns = [digit % 2 == 0, torch.isin(digit, torch.tensor([2, 3, 5, 7])), digit > 4]
     columns += [torch.isin(digit, torch.tensor([0, 1, 4, 9])), (digit == 9) & (torch.arange(1797) % 3 == 0)]
-    return parted(torch.stack(columns, dim=1), OF_SETS, order)
+    return parted(torch.stack(columns, dim=1), OF_SETS)
 
 
 @pytest.fixture
@@ -74,9 +72,6 @@ def macro_f1(predictor, test):
     return f1_score(test.sets.numpy(), decided, average="macro", zero_division=0)
 
 
-# --- the linear probe ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("refit", [False, True])
 def test_the_probe_that_a_run_keeps_predicts_as_it_was_evaluated(digits, run, refit):
     found = LinearProbe()(*digits, refit=refit)
@@ -84,11 +79,17 @@ def test_the_probe_that_a_run_keeps_predicts_as_it_was_evaluated(digits, run, re
     scores = probe.scores(digits.test.vectors)
     predictions = next(one.values for one in found.outcomes if one.metric == "prediction")
     assert scores.argmax(dim=1).tolist() == predictions.long().tolist()
-    (score,) = (one for one in run.scores if one.part == "test" and str(one.group) == "all")
-    assert float((scores.argmax(dim=1) == digits.test.classes).double().mean()) == score.value
     assert torch.allclose(scores.sum(dim=1), torch.ones(450, dtype=torch.float64))
-    assert probe.names == NAMES
-    assert probe.settings == score.settings
+    assert (probe.names, probe.settings) == (NAMES, found["accuracy"].settings)
+    assert repr(probe) == repr(found.predictor) == "LinearPredictor(linear probe: 10 classes)"
+    assert torch.equal(scores, found.predictor.scores(digits.test.vectors))
+    before = run.probe.read_bytes()
+    run.add(LinearProbe(1e-2)(*(replace(part, kind="raw inputs", vectors=-part.vectors) for part in digits)))
+    assert run.probe.read_bytes() == before  # raw inputs leave the probe of the encoder
+    for content in (b"", b"nothing", before[:-100]):
+        run.probe.write_bytes(content)
+        with pytest.raises(ValueError, match=r"expected a classifier in .*probe\.safetensors, got .*evaluate"):
+            RunPredictors(run).predictor()
 
 
 def test_the_probe_that_a_run_keeps_is_scikit_learns(digits, run):
@@ -108,16 +109,6 @@ def test_thresholds_of_labels_are_those_of_validation(sets, run):
     assert found["macro-F1"].value == pytest.approx(macro_f1(probe, sets.test), abs=1e-9)
     validated = probe.scores(sets.validation.vectors)
     assert torch.equal(probe.thresholds, best_thresholds(validated, sets.validation.sets))
-
-
-def test_raw_inputs_leave_the_probe_of_the_encoder(digits, run):
-    run.add(LinearProbe(1e-2)(*digits))
-    before = run.probe.read_bytes()
-    run.add(LinearProbe(1e-2)(*(replace(part, kind="raw inputs", vectors=-part.vectors) for part in digits)))
-    assert run.probe.read_bytes() == before
-
-
-# --- calibration -----------------------------------------------------------------------------------------------------
 
 
 def test_a_temperature_is_the_best_of_a_fine_grid():
@@ -140,64 +131,36 @@ def test_a_temperature_is_the_best_of_a_fine_grid():
     assert temperature_of(lambda: chunks, classes) == pytest.approx(min(grid, key=loss), rel=0.02)
 
 
-def test_few_samples_that_are_all_right_do_not_make_every_probability_one():
-    classes = torch.arange(60) % 3
-    logits = 4.0 * nn.functional.one_hot(classes, 3).double()
-    heat = temperature_of(lambda: [(slice(None), logits)], classes)
-    top = (logits / heat).softmax(dim=1).amax(dim=1)
-    assert 0.98 < float(top.mean()) < 0.995  # of 60, half a one might have been wrong
-
-
-# --- neighbours ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("weights", ["uniform", "similarity"])
-def test_neighbours_predict_as_a_plain_loop(digits, weights):
-    predictor = NeighbourPredictor.of(digits.train, 7, weights)
-    scores = predictor.scores(digits.test.vectors[:40])
+@pytest.mark.parametrize(("weights", "temperature"), [("uniform", 0.07), ("similarity", 0.07), ("similarity", 0.5)])
+def test_neighbours_of_a_run_predict_as_a_plain_loop(digits, run, weights, temperature):
+    """With the temperature that it was evaluated with, which is told where it is not the usual one."""
+    found = KNN(30, weights, temperature)(*digits)
+    scores = kept(run, digits, found).predictor("knn").scores(digits.test.vectors[:40])
     units = nn.functional.normalize(digits.train.vectors.double())
     for row, vector in zip(scores, digits.test.vectors[:40].double(), strict=True):
-        similarities = units @ (vector / vector.norm())
-        near = sorted(range(600), key=lambda number: -similarities[number])[:7]
+        similarities = (units @ (vector / vector.norm())).tolist()
         votes = np.zeros(10)
-        for number in near:
-            votes[digits.train.classes[number]] += 1 if weights == "uniform" else math.exp(similarities[number] / 0.07)
+        for number in sorted(range(600), key=lambda number: -similarities[number])[:30]:
+            vote = 1 if weights == "uniform" else math.exp((similarities[number] - 1) / temperature)
+            votes[digits.train.classes[number]] += vote
         assert row.tolist() == pytest.approx(votes / votes.sum(), abs=1e-5)
+    told = {score.settings.get("temperature") for score in found.scores}
+    assert told == {None if temperature == 0.07 else temperature}
 
 
 def test_neighbours_of_a_run_predict_as_it_was_evaluated(digits, sets, run):
-    found = KNN()(*digits)
-    predictor = kept(run, digits, found).predictor("knn")
-    predictions = next(one.values for one in found.outcomes if one.metric == "prediction")
-    assert predictor.scores(digits.test.vectors).argmax(dim=1).tolist() == predictions.long().tolist()
+    """Of pairs by each input once."""
+    again = torch.arange(len(digits.train)).repeat_interleave(1 + 8 * (digits.train.classes == 3))
+    pairs = digits._replace(train=replace(digits.train, items=torch.arange(len(digits.train)))[again])
+    for parts, knn in ((digits, KNN()), (pairs, KNN(5, "uniform"))):
+        found = knn(*parts)
+        learned = kept(run, parts, found)
+        expected = next(one.values for one in found.outcomes if one.metric == "prediction")
+        assert torch.equal(learned.predictor("knn").scores(digits.test.vectors).argmax(dim=1), expected.long())
+        assert len(learned.features.train) == len(digits.train)
     found = KNN()(*sets)
     predictor = kept(run, sets, found).predictor()
     assert found["macro-F1"].value == pytest.approx(macro_f1(predictor, sets.test), abs=1e-9)
-
-
-def test_neighbours_of_a_run_of_pairs_are_each_input_once_as_it_was_evaluated(digits, run):
-    again = torch.arange(len(digits.train)).repeat_interleave(1 + 8 * (digits.train.classes == 3))
-    several = replace(digits.train, items=torch.arange(len(digits.train)))[again]
-    pairs = FeatureParts(several, *digits[1:])
-    found = KNN(5, "uniform")(*pairs)
-    predictor = kept(run, pairs, found).predictor("knn")
-    expected = next(one.values for one in found.outcomes if one.metric == "prediction")
-    assert torch.equal(predictor.scores(digits.test.vectors).argmax(dim=1), expected.long())
-    assert len(RunPredictors(run).features.train) == len(digits.train)
-
-
-def test_neighbours_of_a_run_have_the_temperature_that_it_was_evaluated_with(digits, run):
-    found = KNN(30, "similarity", 0.5)(*digits)
-    scores = kept(run, digits, found).predictor("knn").scores(digits.test.vectors[:40])
-    vectors, train = (normalize(part.vectors.double()) for part in (digits.test[torch.arange(40)], digits.train))
-    alike, near = map(np.asarray, NearestNeighbors(n_neighbors=30, metric="cosine").fit(train).kneighbors(vectors))
-    votes = np.exp((1 - alike) / 0.5)[:, :, None] * np.eye(10)[digits.train.classes.numpy()[near]]
-    np.testing.assert_allclose(scores, votes.sum(axis=1) / votes.sum(axis=(1, 2))[:, None], atol=1e-5)
-    assert {score.settings["temperature"] for score in found.scores} == {0.5}
-    assert all("temperature" not in score.settings for score in KNN(30, "similarity")(*digits).scores)
-
-
-# --- what was trained with the encoder -------------------------------------------------------------------------------
 
 
 def trained(loss, parts):
@@ -222,35 +185,26 @@ def keep_own(run, parts, module):
     return kept(run, parts)
 
 
-@pytest.mark.parametrize("loss", [lw.CrossEntropyLoss(), lw.BCLLoss()])
-def test_the_own_classifier_of_classes_predicts_without_its_run(digits, run, loss):
-    parts, module = trained(loss, digits)
+@pytest.mark.parametrize("loss", [lw.CrossEntropyLoss(), lw.BCLLoss(), lw.BCELoss(), lw.MSCLoss()])
+def test_the_own_classifier_predicts_without_its_run(digits, sets, run, loss):
+    of_sets = isinstance(loss, lw.BCELoss | lw.MSCLoss)
+    parts, module = trained(loss, sets if of_sets else digits)
     predictor = keep_own(run, parts, module).predictor()
-    assert predictor.by == "own classifier"
-    scores = predictor.scores(parts.test.vectors)
-    expected = (parts.test.predicted.double() / predictor.temperature).softmax(dim=1)
+    assert (predictor.by, predictor.probabilities) == ("own classifier", not isinstance(loss, lw.MSCLoss))
+    scores, predicted = predictor.scores(parts.test.vectors), parts.test.predicted
+    if of_sets:
+        expected = predicted.sigmoid() if predictor.probabilities else predicted
+        assert OwnClassifier()(*parts)["macro-F1"].value == pytest.approx(macro_f1(predictor, parts.test), abs=0.01)
+    else:
+        expected = (predicted.double() / predictor.temperature).softmax(dim=1)
+        right = (scores.argmax(dim=1) == parts.test.classes).double()
+        assert float(right.mean()) == OwnClassifier()(*parts)["accuracy"].value
     assert torch.allclose(scores, expected, atol=1e-5)
-    right = (scores.argmax(dim=1) == parts.test.classes).double()
-    assert float(right.mean()) == OwnClassifier()(*parts)["accuracy"].value
-
-
-@pytest.mark.parametrize("loss", [lw.BCELoss(), lw.MSCLoss()])
-def test_the_own_classifier_of_label_sets_predicts_without_its_run(sets, run, loss):
-    parts, module = trained(loss, sets)
-    predictor = keep_own(run, parts, module).predictor("own")
-    assert predictor.probabilities is isinstance(loss, lw.BCELoss)
-    scores = predictor.scores(parts.test.vectors)
-    expected = parts.test.predicted.sigmoid() if predictor.probabilities else parts.test.predicted
-    assert torch.allclose(scores, expected, atol=1e-5)
-    assert OwnClassifier()(*parts)["macro-F1"].value == pytest.approx(macro_f1(predictor, parts.test), abs=0.01)
 
 
 def test_a_loss_without_a_classifier_leaves_none(digits):
     parts, module = trained(lw.SupConLoss(), digits)
     assert module.predictor(parts) is None
-
-
-# --- how unlike the training data ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("refit", [False, True])
@@ -274,14 +228,8 @@ def test_five_percent_of_digits_are_unlike_digits_and_nearly_all_of_something_el
     unlike = NoveltyScore(digits)
     assert float((unlike(digits.test.vectors) > 0.95).double().mean()) < 0.1
     assert float((unlike(16 * torch.rand(200, 64)) > 0.95).double().mean()) > 0.9
-
-
-def test_few_held_out_samples_call_nothing_unlike(digits):
     few = digits._replace(validation=digits.validation[torch.arange(18)])
-    assert float(NoveltyScore(few)(-digits.test.vectors).max()) == 18 / 19
-
-
-# --- what a run has not ----------------------------------------------------------------------------------------------
+    assert float(NoveltyScore(few)(-digits.test.vectors).max()) == 18 / 19  # which calls nothing unlike
 
 
 def test_what_a_run_cannot_predict_by_is_told(digits, run):
@@ -317,22 +265,6 @@ def test_new_classes_are_predicted_among_given_samples_alone(digits, run):
     assert learned.predictor("knn").names == NAMES  # asked for, what was trained on
 
 
-def test_a_damaged_file_is_told(digits, run):
-    learned = kept(run, digits, LinearProbe(1e-2)(*digits))
-    for content in (b"", b"nothing", run.probe.read_bytes()[:-100]):
-        run.probe.write_bytes(content)
-        with pytest.raises(ValueError, match=r"expected a classifier in .*probe\.safetensors, got .*evaluate"):
-            learned.predictor()
-
-
-def test_a_predictor_is_read_as_it_was_written(digits, run):
-    found = LinearProbe(1e-2)(*digits).predictor
-    run.write("probe.safetensors", found.to_bytes())
-    read = LinearPredictor.load(run.probe, nn.Identity)
-    assert repr(read) == repr(found) == "LinearPredictor(linear probe: 10 classes)"
-    assert torch.equal(read.scores(digits.test.vectors), found.scores(digits.test.vectors))
-
-
 def test_scores_in_pieces_are_those_of_all_and_those_of_a_large_training_part_are_left_out(digits, monkeypatch):
     whole, module = trained(lw.CrossEntropyLoss(), digits)
     encoded = [replace(part, predictions=None) for part in whole]
@@ -352,8 +284,6 @@ def test_scores_in_pieces_are_those_of_all_and_those_of_a_large_training_part_ar
 
 def test_a_decomposition_that_fails_in_single_precision_is_made_in_double(monkeypatch):
     """As LAPACK's does for some matrices with a thousand eigenvalues near 0."""
-    from likewise.evaluation.logistic_regression import _principal  # noqa: PLC0415 - a step of the fit
-
     eigh = torch.linalg.eigh
 
     def failing(matrix):

@@ -1,6 +1,5 @@
 """Finer classes within a coarse one: against loops over samples, all orders, and clusters as they come."""
 
-from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -58,25 +57,20 @@ def _accuracy_by_loop(train, part, k, weights):
     """Whether the k nearest training samples of its coarse class name each sample's class."""
     ours, theirs = _units(part), _units(train)
     known, right = train.labels.numpy(), {}
-    coarse = WITHIN.numbers.numpy()[known]
     for row, own in enumerate(part.labels.tolist()):
-        among = np.flatnonzero(coarse == int(WITHIN.numbers[own]))
+        among = np.flatnonzero(WITHIN.numbers.numpy()[known] == int(WITHIN.numbers[own]))
         if len(set(known[among].tolist())) < 2:
             continue
         similarities = theirs[among] @ ours[row]
         near = np.argsort(-similarities)[:k]
-        vote = np.zeros(6)
-        for place in near:
-            closest = similarities[near[0]]
-            uniform, similar = 1 + 1e-6 * similarities[place], np.exp((similarities[place] - closest) / 0.07)
-            vote[known[among[place]]] += uniform if weights == "uniform" else similar
-        right[row] = float(vote.argmax() == own)
+        alike = similarities[near]
+        votes = 1 + 1e-6 * alike if weights == "uniform" else np.exp((alike - alike[0]) / 0.07)
+        right[row] = float(np.bincount(known[among[near]], votes, 6).argmax() == own)
     return right
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_it_agrees_with_a_loop_over_queries(seed):
-    parts = _parts(seed=seed)
+def test_it_agrees_with_a_loop_over_queries():
+    parts = _parts()
     result = WithinClass()(*parts)
     expected = _precisions_by_loop(parts.test)
     for place, metric in enumerate(METRICS[:2]):
@@ -96,19 +90,15 @@ def test_it_agrees_with_a_loop_over_queries(seed):
 def test_neighbours_are_of_the_coarse_class_and_chosen_on_validation(refit):
     train, validation, test = parts = _parts()
     score = WithinClass()(*parts, refit=refit)["accuracy"]
-    found = {
-        (k, weights): np.mean(list(_accuracy_by_loop(train, validation, k, weights).values()))
-        for weights in ("uniform", "similarity")
-        for k in KS
-    }
     chosen = score.settings["k"], score.settings["weights"]
+    settings = [(k, weights) for weights in ("uniform", "similarity") for k in KS]
+    found = {of: np.mean(list(_accuracy_by_loop(train, validation, *of).values())) for of in settings}
     assert found[chosen] == pytest.approx(max(found.values()))
-    learned = joined(train, validation) if refit else train
-    right = list(_accuracy_by_loop(learned, test, *chosen).values())
+    right = list(_accuracy_by_loop(joined(train, validation) if refit else train, test, *chosen).values())
     assert (score.value, score.count) == (pytest.approx(np.mean(right)), len(right))
 
 
-@pytest.mark.parametrize(("right", "total"), [(1, 2), (1, 4), (2, 4), (3, 5), (4, 6)])
+@pytest.mark.parametrize(("right", "total"), [(1, 2), (2, 4), (4, 6)])
 def test_chance_is_the_mean_over_all_orders(right, total):
     classes = [0] * (right + 1) + [2] * (total - right)
     test = _part(len(classes), "test", classes=classes)
@@ -120,51 +110,32 @@ def test_chance_is_the_mean_over_all_orders(right, total):
     assert [float(found[of][0]) for of in (PRECISION, PRECISIONS)] == pytest.approx(np.mean(mine, axis=0))
 
 
-def test_equal_features_are_as_good_as_chance():
-    """Equal similarities come in an order that has nothing to do with classes."""
-    classes = [0, 2, 5] * 200
-    same = Features(torch.ones(600, 5), torch.tensor(classes), NAMES, within=WITHIN)
-    result = WithinClass()(*(replace(same, part=part) for part in ("train", "validation", "test")))
-    assert abs(result["precision@1"].value - 1 / 3) < 4 * np.sqrt(2 / 9 / 600) + 1 / 600
-    chance = sum((1 + (j - 1) * 198 / 598) / j for j in range(1, 200)) / 599
-    assert abs(result["MAP@R"].value - chance) < 0.01
-    assert result["precision@1"].notes[0] == "chance 33.2 %"
-    assert result["accuracy"].notes[0] == "chance 33.3 %"
-
-
 def test_chance_of_the_accuracy_is_the_most_frequent_class_in_training():
     train = _part(30, "train", classes=[0] * 18 + [2] * 6 + [1] * 2 + [4] * 4)
     test = _part(20, "test", classes=[0] * 5 + [2] * 5 + [1] * 7 + [4] * 3)
-    score = WithinClass()(train, test[torch.arange(0)], test)["accuracy"]
-    assert score.notes[0] == f"chance {100 * (5 + 3) / 20:.3g} %"
+    notes = WithinClass()(train, test[torch.arange(0)], test)["accuracy"].notes
+    assert notes[0] == f"chance {100 * (5 + 3) / 20:.3g} %"
 
 
-def test_samples_without_an_answer_are_left_out_and_counted():
+def test_samples_without_an_answer_are_left_out_and_of_new_classes_there_are_no_neighbours():
     classes = [0, 0, 2, 1, 1, 4, 3, 3, 3]  # a dog and a rose alone, and flints without another class of stone
     test = _part(9, "test", classes=classes)
     result = WithinClass()(_part(60, "train"), _part(30, "validation"), test)
-    score = result["precision@1"]
-    assert score.count == 4
-    assert score.notes[1] == "5 samples left out, in a class of one finer class, or with no other of the finer class"
-    assert result["accuracy"].count == 6
-    assert result["accuracy"].notes[1] == "3 samples left out, in a class of one finer class"
-
-
-def test_new_classes_have_no_neighbours_and_intervals_over_classes():
+    precision, accuracy = result["precision@1"], result["accuracy"]
+    told = "5 samples left out, in a class of one finer class, or with no other of the finer class"
+    assert (precision.count, precision.notes[1]) == (4, told)
+    assert (accuracy.count, accuracy.notes[1]) == (6, "3 samples left out, in a class of one finer class")
     train = Features(torch.randn(20, 5), torch.arange(20) % 2, ("x", "y"), part="train", within=None)
-    test = _part(120, "test")
-    result = WithinClass()(train, test, test)
-    assert [str(one.metric) for one in result.headline] == ["precision@1", "MAP@R"]
-    assert result["precision@1"].classes == 5
+    new = WithinClass()(train, test, _part(120, "test"))
+    assert [str(one.metric) for one in new.headline] == ["precision@1", "MAP@R"]
+    assert new["precision@1"].classes == 5  # over which its interval is
 
 
 @pytest.mark.parametrize(
     ("test", "words"),
     [
         (Features(torch.eye(4), torch.tensor([0, 0, 1, 1])), "finer classes than those trained on"),
-        (_part(6, "test", classes=[3] * 6), "a class with two finer ones in the test part, two samples of one"),
         (_part(3, "test", classes=[0, 2, 5]), "a class with two finer ones in the test part, two samples of one"),
-        (_part(4, "test", classes=[0, 0, 1, 1]), "a class with two finer ones"),
     ],
 )
 def test_what_it_needs_is_said(test, words):

@@ -1,7 +1,7 @@
-"""k nearest neighbours: do the training samples nearest to a test sample have its class, or its labels?"""
+"""k nearest neighbours: do the training samples nearest to a sample have its class, or labels; prediction by them."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import ClassVar, Literal, final, get_args
 
@@ -11,14 +11,15 @@ from torch import Tensor
 
 from likewise.evaluation.evaluation import Evaluation, needs_seen_labels
 from likewise.evaluation.features import Bar, FeatureParts, Features, joined, labelled_validation, silent
-from likewise.evaluation.nearest import nearest
-from likewise.evaluation.own_rows import own_rows
-from likewise.evaluation.predictions import Predicted, score_predictions, selecting_score
+from likewise.evaluation.nearest import nearest, own_rows
+from likewise.evaluation.predictions import Predicted, Predictor, score_predictions, selecting_score
 from likewise.runs.scores import Result, Score
 
 Weights = Literal["uniform", "similarity"]
 Setting = tuple[int, Weights]
 WEIGHTS: tuple[Weights, ...] = get_args(Weights)
+
+
 KS = (1, 3, 5, 10, 20, 50, 100, 200)
 TEMPERATURE = 0.07
 LABELS = 2**22  # of neighbours at a time: 16 MiB in float32
@@ -146,10 +147,10 @@ class KNN(Evaluation):
             return predicted
         batches = nearest(test.vectors, train.vectors, max(ks), own_index=own_index, progress=progress, doing=doing)
         for part, similarities, indices in batches:
-            near = _Near(train.classes.to(indices.device)[indices])
-            for weighting in kinds:
-                for k, classes in near.elect(self._weights(similarities.double(), weighting), ks):
-                    predicted[k, weighting][part] = classes.cpu()
+            cosines = similarities.double()
+            weights: dict[Weights, Tensor] = {each: self._weights(cosines, each) for each in kinds}
+            for setting, classes in _elected(train.classes.to(indices.device)[indices], weights, ks):
+                predicted[setting][part] = classes.cpu()
         return predicted
 
     def votes(
@@ -183,23 +184,64 @@ class KNN(Evaluation):
 
 
 @final
-class _Near:
-    """Classes of neighbours, (m, k), numbered within each row, so that votes take O(m·k) for any number of classes."""
+@dataclass(frozen=True, repr=False)
+class NeighbourPredictor(Predictor):
+    """Predicts by the share of the votes of the k nearest training samples, as `KNN` does.
 
-    def __init__(self, classes: Int[Tensor, "m k"]) -> None:
-        ordered, order = classes.sort(dim=1)
-        rank = torch.zeros_like(ordered)
-        rank[:, 1:] = (ordered[:, 1:] != ordered[:, :-1]).cumsum(dim=1)
-        self._number = torch.empty_like(rank).scatter_(1, order, rank)
-        self._class = torch.zeros_like(rank).scatter_(1, rank, ordered)
+        score_c = Σ_{j ∈ k nearest, c ∈ y_j} w_j / Σ_{j ∈ k nearest} w_j,   w_j = 1 or exp(s_j/temperature)
 
-    def elect(self, weights: Float[Tensor, "m k"], ks: Sequence[int]) -> Iterator[tuple[int, Int[Tensor, " m"]]]:
-        votes = torch.zeros_like(weights)
-        before = 0
+    Training sample j has the class, or the labels, y_j.
+    """
+
+    train: Features
+    k: int
+    weights: Weights
+    temperature: float = TEMPERATURE
+
+    @classmethod
+    def of(
+        cls, train: Features, k: int, weights: Weights, temperature: float = TEMPERATURE,
+        validation: Features | None = None,
+    ) -> "NeighbourPredictor":  # fmt: skip
+        """Make it, and choose thresholds of labels on validation samples, which are not among those that vote."""
+        made = cls(KNN.name, train.names, train.vectors.shape[1], train, min(k, len(train)), weights, temperature)
+        if train.label_kind == "classes":
+            return made
+        some = train[torch.arange(0)] if validation is None else validation
+        return made._with_thresholds(made.scores(some.vectors), some)
+
+    def __repr__(self) -> str:
+        return f"NeighbourPredictor({self.k} of {len(self.train):,}, {self.weights})"
+
+    def __str__(self) -> str:
+        return f"the nearest {self.k} of {len(self.train):,} samples"
+
+    def _scores(self, vectors: Tensor) -> Tensor:
+        knn, scores = KNN(temperature=self.temperature), [torch.zeros(0, len(self.names))]
+        for _, _, votes in knn.votes(self.train, vectors.float(), [self.k], [self.weights]):
+            shares = votes / votes.sum(dim=1, keepdim=True) if self.train.label_kind == "classes" else votes
+            scores.append(shares.cpu())
+        return torch.cat(scores)
+
+
+def _elected(
+    classes: Int[Tensor, "m k"], weights: Mapping[Weights, Float[Tensor, "m k"]], ks: Sequence[int]
+) -> Iterator[tuple[Setting, Int[Tensor, " m"]]]:
+    """Yield for every k and kind of weights the classes that the nearest k elect, (m,), given those of neighbours.
+
+    They are numbered within each row, so that votes take O(m·k) for any number of classes.
+    """
+    ordered, order = classes.sort(dim=1)
+    rank = torch.zeros_like(ordered)
+    rank[:, 1:] = (ordered[:, 1:] != ordered[:, :-1]).cumsum(dim=1)
+    number = torch.empty_like(rank).scatter_(1, order, rank)
+    numbered = torch.zeros_like(rank).scatter_(1, rank, ordered)
+    for weighting, each in weights.items():
+        votes, before = torch.zeros_like(each), 0
         for k in sorted(ks):
-            votes.scatter_add_(1, self._number[:, before:k], weights[:, before:k])
+            votes.scatter_add_(1, number[:, before:k], each[:, before:k])
             before = k
-            yield k, self._class.gather(1, votes.argmax(dim=1, keepdim=True)).squeeze(1)
+            yield (k, weighting), numbered.gather(1, votes.argmax(dim=1, keepdim=True)).squeeze(1)
 
 
 def _votes(

@@ -1,26 +1,35 @@
-"""The linear probe: logistic regression along a path of penalties, the best chosen on validation."""
+"""The linear probe, its penalty the best of a path on validation, and what predicts by a linear classifier."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import ClassVar, final
+from pathlib import Path
+from typing import Any, ClassVar, final
 
 import torch
-from jaxtyping import Bool, Float
-from torch import Tensor
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
 from torch.nn import functional
 
 from likewise.evaluation.evaluation import Evaluation, needs_seen_labels
 from likewise.evaluation.features import Bar, FeatureParts, Features, joined, labelled_validation, silent
-from likewise.evaluation.logistic_regression import LinearClassifier, regression_of
-from likewise.evaluation.predictions import Predicted, score_predictions, selecting_score
-from likewise.evaluation.predictors import LinearPredictor
+from likewise.evaluation.logistic_regression import LinearClassifier, LogisticRegression
+from likewise.evaluation.predictions import Predicted, Predictor, score_predictions, selecting_score
 from likewise.runs.scores import ENCODER, Result, Score
 
 PENALTIES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 PENALTY_RANGE = (1e-8, 1e3)  # within which the path stays, whatever validation prefers
 LABEL_PENALTY_RANGE = (1e-6, 1e3)  # weaker penalties take hundreds of passes
 MIN_LABEL_SAMPLES = 5  # samples of a label in validation; with fewer, its choices are those of all labels
+MAX_TEMPERATURE = 20.0  # temperatures lie between 1/20 and 20
+COSINE_TEMPERATURE = 0.1  # of cosines, where no validation part chooses one
+SCORING_BATCH = 2**14  # samples that are scored at a time
+MAX_TRAINING_SCORES = 2**27  # scores (samples · classes) kept for the training part, 512 MiB
+SAVED_FIELDS = ("by", "names", "width", "temperature", "probabilities", "few", "settings")
+Logits = Callable[[], Iterable[tuple[slice, Tensor]]]
+"""Yields some samples at a time and their logits, (m, C), anew in each call."""
 
 
 @final
@@ -98,11 +107,11 @@ class LinearProbe(Evaluation):
         if self.penalty is None and len(chooses):
             path.go_on(penalties[0], 10)
             path.go_on(penalties[-1], 0.1)
-        best, probe = path.best, path.best.probe
+        probe = path.probe
         if refit:
-            probe = regression_of(joined(train, validation)).fit(best.penalties, self.tolerance, probe)
+            probe = LogisticRegression(joined(train, validation)).fit(path.penalties, self.tolerance, probe)
         candidates = sorted(path.candidates, key=lambda score: -score.settings["penalty"])
-        return Chosen(best.penalties, probe, best.probe, tuple(candidates))
+        return Chosen(path.penalties, probe, path.probe, tuple(candidates))
 
 
 @final
@@ -127,38 +136,47 @@ class Chosen:
 
 @final
 class _Path:
+    """Fits along a path of penalties, and the probe of all classes, or of each label, that is best on validation."""
+
     def __init__(self, tolerance: float, train: Features, validation: Features, penalty: float) -> None:
         self._of_classes = train.label_kind == "classes"
-        self._regression = regression_of(train)
+        self._regression = LogisticRegression(train)
         self._tolerance = tolerance
         self._validation = validation
         self._range = PENALTY_RANGE if self._of_classes else LABEL_PENALTY_RANGE
-        self._rare = torch.zeros(1, dtype=torch.bool) if self._of_classes else _rare(validation)
+        self._rare = torch.zeros(1, dtype=torch.bool)
+        if not self._of_classes:
+            counts = validation.sets.sum(dim=0)
+            self._rare = (counts < MIN_LABEL_SAMPLES) | (len(validation) - counts < MIN_LABEL_SAMPLES)
         self.candidates: list[Score] = []
-        self._last = self._regression.fit(penalty, tolerance)
-        ranks = self._ranks(self._last)
-        self.best = _Best(torch.full_like(ranks[0], penalty), self._last, ranks, torch.ones_like(self._rare))
-        self._note(penalty, self._last)
+        self.probe = self._last = self._regression.fit(penalty, tolerance)
+        self.penalties = torch.full(self._rare.shape, penalty, dtype=torch.float64)
+        self._best = torch.full((2, len(self._rare)), -torch.inf, dtype=torch.float64)  # as `_ranks` has it
+        self._alone = torch.ones_like(self._rare)  # whether no other penalty is as good
+        self._compare(penalty, self._last)
 
     def try_next(self, penalty: float) -> None:
         self._last = self._regression.fit(penalty, self._tolerance, self._last)
-        self.best = self.best.than(penalty, self._last, self._ranks(self._last))
-        self._note(penalty, self._last)
+        self._compare(penalty, self._last)
 
     def go_on(self, edge: float, factor: float) -> None:
         """Go on beyond an end of the path while it alone is best, with the labels for which it is."""
-        while bool((columns := self.best.alone & (self.best.penalties == edge)).any()):
+        while bool((columns := self._alone & (self.penalties == edge)).any()):
             edge *= factor
             if not self._range[0] <= edge <= self._range[1]:
                 return
             fitted = None if self._of_classes or bool((columns & self._rare).any()) else columns
-            probe = self._regression.fit(edge, self._tolerance, self.best.probe, fitted)
-            self.best = self.best.than(edge, probe, self._ranks(probe), columns)
-            if self._of_classes:
-                self._note(edge, probe)
+            self._compare(edge, self._regression.fit(edge, self._tolerance, self.probe, fitted), columns)
 
-    def _note(self, penalty: float, probe: LinearClassifier) -> None:
-        if len(self._validation):
+    def _compare(self, penalty: float, probe: LinearClassifier, columns: Bool[Tensor, " p"] | None = None) -> None:
+        ranks, each = self._ranks(probe), torch.ones_like(self._rare) if columns is None else columns
+        higher, same = ranks[0] > self._best[0], ranks[0] == self._best[0]
+        better = each & (higher | (same & (ranks[1] > self._best[1])))
+        self.penalties = torch.where(better, penalty, self.penalties)
+        self.probe = self.probe.replaced(probe, better)
+        self._best = torch.where(better, ranks, self._best)
+        self._alone = torch.where(each & (higher | same), higher, self._alone)
+        if len(self._validation) and (columns is None or self._of_classes):
             predicted = predicted_by(probe, self._validation)
             self.candidates.append(selecting_score(LinearProbe.name, predicted, {"penalty": penalty}))
 
@@ -178,43 +196,124 @@ class _Path:
         return torch.tensor([[right], [-loss]], dtype=torch.float64) / max(1, len(part))
 
 
-@final
-@dataclass(frozen=True)
-class _Best:
-    """The probe of all classes, or of each label, that is best on validation so far.
-
-    `ranks` are what it is chosen by, and what breaks ties; `alone`: no other has as high a rank.
-    """
-
-    penalties: Float[Tensor, " p"]
-    probe: LinearClassifier
-    ranks: Float[Tensor, "2 p"]
-    alone: Bool[Tensor, " p"]
-
-    def than(
-        self,
-        penalty: float,
-        probe: LinearClassifier,
-        ranks: Float[Tensor, "2 p"],
-        columns: Bool[Tensor, " p"] | None = None,
-    ) -> "_Best":
-        columns = torch.ones_like(self.alone) if columns is None else columns
-        higher, same = ranks[0] > self.ranks[0], ranks[0] == self.ranks[0]
-        better = columns & (higher | (same & (ranks[1] > self.ranks[1])))
-        return _Best(
-            torch.where(better, penalty, self.penalties),
-            self.probe.replaced(probe, better),
-            torch.where(better, ranks, self.ranks),
-            torch.where(columns & (higher | same), higher, self.alone),
-        )
-
-
 def predicted_by(probe: LinearClassifier, part: Features) -> Predicted:
     """Return the classes that a probe predicts, or the probabilities of labels."""
     of_classes = part.label_kind == "classes"
     return Predicted(probe.predict(part.vectors) if of_classes else probe.logits(part.vectors).sigmoid(), part)
 
 
-def _rare(validation: Features) -> Bool[Tensor, " l"]:
-    counts = validation.sets.sum(dim=0)
-    return (counts < MIN_LABEL_SAMPLES) | (len(validation) - counts < MIN_LABEL_SAMPLES)
+@final
+@dataclass(frozen=True, repr=False)
+class LinearPredictor(Predictor):
+    """Predicts by a linear classifier, of features or of a head's embeddings; a run keeps it in a file.
+
+        classes:     softmax((x W + b) / temperature)
+        label sets:  sigmoid(x W + b), or x W + b where these are cosines
+
+    W and b are for features as they come: a probe's hold its standardisation. Where there is a head, x is its embedding
+    of length 1. The temperature is that of `temperature_of`, and settings are what was chosen, such as the penalty.
+    """
+
+    classifier: LinearClassifier
+    temperature: float = 1.0
+    head: nn.Module | None = None
+    settings: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def __repr__(self) -> str:
+        label_kind = "labels" if self.thresholds is not None else "classes"
+        return f"LinearPredictor({self.by}: {len(self.names):,} {label_kind})"
+
+    @torch.no_grad()
+    def logits(self, vectors: Float[Tensor, "m d"]) -> Float[Tensor, "m c"]:
+        """Return the logits, or cosines, (M, C)."""
+        rows = vectors.float() if self.head is None else functional.normalize(self.head(vectors.float()))
+        return self.classifier.logits(rows)
+
+    def with_predictions(self, features: Features) -> Features:
+        """Add the logits, or cosines, to features; not to a large training part, whose logits nothing reads."""
+        if features.part == "train" and len(features) * len(self.names) > MAX_TRAINING_SCORES:
+            return features
+        scores = [torch.empty(0, len(self.names)), *map(self.logits, features.vectors.split(SCORING_BATCH))]
+        return replace(features, predictions=torch.cat(scores), logits=self.head is None)
+
+    def _scores(self, vectors: Tensor) -> Tensor:
+        logits = self.logits(vectors)
+        if self.thresholds is None:
+            return (logits.double() / self.temperature).softmax(dim=1)
+        return logits.sigmoid() if self.probabilities else logits
+
+    def calibrated(self, logits: Logits, validation: Features) -> "LinearPredictor":
+        """Choose the temperature of classes, or the thresholds of labels, on validation; without samples the default.
+
+        The logits, or cosines, are those of the validation samples, by a classifier that has not learned from them.
+        """
+        if validation.label_kind == "label sets":
+            scores = torch.cat([torch.empty(0, len(self.names)), *(some for _, some in logits())])
+            scores = scores.sigmoid() if self.probabilities else scores
+            return self._with_thresholds(scores, validation)
+        if len(validation) == 0:
+            return self if self.head is None else replace(self, temperature=COSINE_TEMPERATURE)
+        return replace(self, temperature=temperature_of(logits, validation.classes))
+
+    def to_bytes(self) -> bytes:
+        """Return the content of its file, safetensors: weight (D, C), bias (C,), thresholds (L,), head.*, metadata."""
+        from safetensors.torch import save  # noqa: PLC0415 - of an extra
+
+        tensors = {"weight": self.classifier.weight.float(), "bias": self.classifier.bias.float()}
+        if self.thresholds is not None:
+            tensors["thresholds"] = self.thresholds.double()
+        for name, tensor in ({} if self.head is None else self.head.state_dict()).items():
+            tensors[f"head.{name}"] = tensor
+        facts = {name: getattr(self, name) for name in SAVED_FIELDS}
+        facts["head"] = None if self.head is None else "none" if isinstance(self.head, nn.Identity) else "head"
+        kept = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+        return save(kept, {"likewise": json.dumps(facts)})
+
+    @classmethod
+    def load(cls, path: Path, head: Callable[[], nn.Module]) -> "LinearPredictor":
+        """Read it from its file; `head` makes the head, if there is one, whose weights are then loaded."""
+        from safetensors import SafetensorError, safe_open  # noqa: PLC0415 - of an extra
+
+        try:
+            with safe_open(path, "pt") as file:
+                tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                facts = json.loads(file.metadata()["likewise"])
+            if facts["head"] is not None:
+                facts["head"] = head().eval() if facts["head"] == "head" else nn.Identity()
+                weights = {name: tensor for name, tensor in tensors.items() if name.startswith("head.")}
+                facts["head"].load_state_dict({name.removeprefix("head."): weights[name] for name in weights})
+            facts["names"] = tuple(facts["names"])
+            classifier = LinearClassifier(tensors["weight"], tensors["bias"])
+            return cls(**facts, classifier=classifier, thresholds=tensors.get("thresholds"))
+        except (SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise ValueError(f"expected a classifier in {path}, got {reason}: evaluate the run again") from error
+
+
+def temperature_of(logits: Logits, classes: Int[Tensor, " v"]) -> float:
+    """Return the temperature from 1/20 to 20 that calibrates the logits of validation samples.
+
+        minimise  (1 - ε)·mean_i -log p_{i, y_i}  +  ε·mean_i -log p_{i, z_i},   p_i = softmax(logits_i / temperature)
+
+    y_i is sample i's class, z_i the likeliest other one, and ε = 1/(2n + 2) for n samples: half a sample in n + 1 is
+    taken to be wrong. Otherwise a few samples that all happen to be right would make every probability 1. The logits
+    are those of a classifier that has not learned from these samples.
+
+    Sources: C. Guo et al., On Calibration of Modern Neural Networks, 2017; that no target is 1, J. C. Platt,
+    Probabilistic Outputs for Support Vector Machines, 1999, with Jeffreys' half a sample instead of one.
+    """
+    from scipy.optimize import minimize_scalar  # noqa: PLC0415 - takes a second to import
+
+    epsilon = 1 / (2 * len(classes) + 2)
+
+    def loss(logarithm: float) -> float:
+        total = 0.0
+        for rows, some in logits():
+            logs, targets = (some.double() / math.exp(logarithm)).log_softmax(dim=1), classes[rows].unsqueeze(1)
+            other = logs.scatter(1, targets, -torch.inf).amax(dim=1)
+            total -= float((1 - epsilon) * logs.gather(1, targets).sum() + epsilon * other.sum())
+        return total / len(classes)
+
+    most = math.log(MAX_TEMPERATURE)
+    optimum = minimize_scalar(loss, bounds=(-most, most), method="bounded", options={"xatol": 1e-4})
+    return math.exp(float(optimum.x))

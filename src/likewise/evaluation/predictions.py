@@ -1,8 +1,9 @@
-"""Scores of predicted classes and label sets, whoever predicts, also of the classifier that a run trained itself."""
+"""Predictors of classes and label sets, and scores of predictions, also of the classifier that a run trained itself."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, final
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self, final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -18,6 +19,7 @@ ACCURACY = Metric("accuracy", selects=True)
 MANY_SAMPLES = 100  # a class with more training samples has many
 FEW_SAMPLES = 20  # a class with fewer has few
 HALF = 0.5  # the default threshold of probabilities
+MIN_LABEL_PROBABILITY = 0.05  # of a label that is given
 MICRO, MACRO, F1 = Metric("micro-F1"), Metric("macro-F1"), Metric("F1")
 MICRO_AT_HALF, MACRO_AT_HALF = (Metric(f"{name}-F1 at {HALF}", shown=False) for name in ("micro", "macro"))
 MEAN_PRECISION, PRECISION = Metric("mAP", selects=True), Metric("average precision")
@@ -125,9 +127,9 @@ def label_set_scores(
     `weighted_mean_interval`, which allows for labels of few samples, the others Student's. Thresholds are taken as
     given. A score in which fewer than 5 samples count has no outcomes.
     """
-    scoring = _LabelScoring(ScoreCollector(evaluation, predicted.features, settings), predicted)
-    scoring.add_all(Thresholds.choose(validation), training)
-    return scoring.found.result()
+    collector = ScoreCollector(evaluation, predicted.features, settings)
+    _LabelScoring(collector, predicted).add_all(Thresholds.choose(validation), training)
+    return collector.result()
 
 
 @final
@@ -161,10 +163,54 @@ class Thresholds:
         return cls(common, per_label.nan_to_num(common), few, int(per_label.isnan().sum()))
 
 
+@dataclass(frozen=True)
+class Predictor(ABC):
+    """Abstract: predicts the classes or label sets of new features.
+
+    Args:
+        by: Name of the predictor, such as "linear probe".
+        names: The classes or labels, C of them.
+        width: The length of a feature vector.
+        thresholds: Above which scores labels are predicted, (L,); None for classes.
+        probabilities: Whether its scores are probabilities: of classes they are.
+        few: How many labels share a common threshold, as validation has fewer than 5 samples of each.
+    """
+
+    by: str
+    names: tuple[str, ...]
+    width: int
+    thresholds: Float[Tensor, " l"] | None = field(default=None, kw_only=True)
+    probabilities: bool = field(default=True, kw_only=True)
+    few: int = field(default=0, kw_only=True)
+
+    def __str__(self) -> str:
+        return self.by
+
+    @property
+    def limits(self) -> Float[Tensor, " l"] | None:
+        """The scores above which labels are given, (L,): thresholds, no probability below `MIN_LABEL_PROBABILITY`."""
+        limits = self.thresholds
+        return limits.clamp(min=MIN_LABEL_PROBABILITY) if limits is not None and self.probabilities else limits
+
+    def scores(self, vectors: Float[Tensor, "m d"]) -> Float[Tensor, "m c"]:
+        """Return the probability of each class, (M, C), which sum to 1, or the score of each label, (M, L)."""
+        if vectors.ndim != 2 or vectors.shape[1] != self.width:
+            got = f"got {tuple(vectors.shape)}: encode the inputs with the encoder of this run"
+            raise ValueError(f"expected features (M, {self.width}), as the {self.by} learned from, {got}")
+        return self._scores(vectors)
+
+    @abstractmethod
+    def _scores(self, vectors: Tensor) -> Tensor: ...
+
+    def _with_thresholds(self, scores: Float[Tensor, "v l"], validation: Features) -> Self:
+        chosen = Thresholds.choose(Predicted(scores, validation, self.probabilities))
+        return replace(self, thresholds=chosen.to_predict, few=int(chosen.few.sum()))
+
+
 @final
 class _LabelScoring:
     def __init__(self, collector: ScoreCollector, predicted: Predicted) -> None:
-        self.found = collector
+        self._collector = collector
         self._predicted = predicted
         self._occurring = predicted.sets.any(dim=0)
 
@@ -217,15 +263,15 @@ class _LabelScoring:
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         """Add a mean over labels, or over samples of one value each; for all samples together also its outcomes."""
-        values = statistic.values if isinstance(statistic, Mean) else statistic
+        mean_of, values = (statistic, statistic.values) if isinstance(statistic, Mean) else (None, statistic)
         known = ~values.isnan()
         if not bool(known.any()):
             return
         known_values = values[known]
         left = f"{int((~known).sum())} samples without a label left out" if not bool(known.all()) else ""
         mean, most = float(known_values.mean()), float(self._predicted.sets.shape[1]) if metric == COVERAGE else 1.0
-        if isinstance(statistic, Mean):
-            low, high = weighted_mean_interval(values, statistic.count)
+        if mean_of is not None:
+            low, high = weighted_mean_interval(values, mean_of.count)
         elif metric == COVERAGE:
             _, low, high, _ = mean_within(known_values, most)
         else:
@@ -233,10 +279,9 @@ class _LabelScoring:
         mean = min(max(mean, 0.0), most)  # rounding
         bounds = min(low, mean), max(high, mean)
         all_notes = tuple(filter(None, (*notes, left)))
-        self.found.add(metric, mean, *bounds, len(known_values), group=group, settings=settings, notes=all_notes)
-        few = isinstance(statistic, Mean) and statistic.count < MIN_SAMPLES
-        if group == ALL and not few:
-            self.found.add_outcomes(metric.name, values, known)
+        self._collector.add(metric, mean, *bounds, len(known_values), group=group, settings=settings, notes=all_notes)
+        if group == ALL and not (mean_of is not None and mean_of.count < MIN_SAMPLES):
+            self._collector.add_outcomes(metric.name, values, known)
 
 
 @final

@@ -1,6 +1,7 @@
-"""Raw inputs as features: what the same evaluations find without an encoder. Of texts these are weights of words."""
+"""Raw inputs as features, of texts weights of words; and samples of another source, encoded as the test part was."""
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -9,8 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
-from likewise.data import Parts, Samples, Texts
-from likewise.data.lazy_inputs import LazyInputs
+from likewise.data import Parts, Samples, Source, Texts
+from likewise.data.lazy_inputs import LazyInputs, files_of, in_words, readable, unreadable
 from likewise.evaluation.features import FeatureParts, Features, Origin
 from likewise.evaluation.logistic_regression import MIN_VARIATION
 from likewise.files.formats import PARTS
@@ -67,7 +68,10 @@ def raw_features(parts: Parts, features: FeatureParts | None = None, seed: int =
     raw: list[Features] = []
     for few, (part, whole, part_features) in zip(some, named, strict=True):
         counts = None if whole.labels is None else whole.counts if part_features is None else part_features.frequencies
-        sides = [_make_features(side, encode, part) for side, encode in zip(_alike(few), encoding, strict=True)]
+        sides: list[Features] = []
+        for side, encode in zip(_alike(few), encoding, strict=True):
+            origin = Origin(side, encode) if len(side.input_shape) == 1 and not texts else None
+            sides.append(Features.of(side, encode(side.inputs), part, kind=RAW, origin=origin, one_unit=texts))
         raw.append(replace(sides[0], whole=counts, counterparts=sides[1] if len(sides) > 1 else None))
     return FeatureParts(*raw)
 
@@ -78,12 +82,6 @@ def _alike(samples: Samples) -> list[Samples]:
     if other is None or isinstance(other.inputs, Texts) != isinstance(samples.inputs, Texts):
         return [samples]
     return [samples, replace(other, rows=samples.rows)] if other.input_shape == samples.input_shape else [samples]
-
-
-def _make_features(samples: Samples, encode: Encode, part: str) -> Features:
-    texts = isinstance(samples.inputs, Texts)
-    origin = Origin(samples, encode) if len(samples.input_shape) == 1 and not texts else None
-    return Features.of(samples, encode(samples.inputs), part, kind=RAW, origin=origin, one_unit=texts)
 
 
 def as_vectors(samples: Samples) -> Float[Tensor, "n d"]:
@@ -136,3 +134,36 @@ def _take_subset(samples: Samples, among: Features | None, most: int, seed: int,
     if among is not None and numbered.rows is not None:
         numbered = numbered[torch.isin(numbered.rows, among.numbers)]
     return numbered.fewer(most, seed, whole_classes=whole_classes)
+
+
+def why_not_fitting(test: Features, samples: Samples) -> str | None:
+    """Return why samples can't be encoded as the test part was; None where they can."""
+    shape, origin, width = samples.input_shape, test.origin, test.vectors.shape[1]
+    if origin is None and test.kind == RAW:
+        fits, expected = torch.Size(shape).numel() == width, f"of {width} numbers"
+    else:
+        needed = (width,) if origin is None else origin.input_shape
+        fits, expected = tuple(shape) == needed, f"of shape {needed}"
+    return None if fits else f"inputs {expected}, and those of the source are {tuple(shape)}"
+
+
+def encoded_as(test: Features, samples: Samples, what: str) -> tuple[Float[Tensor, "n d"], Samples]:
+    """Return the features of samples, and the samples that could be read; a warning names the others."""
+    if test.origin is not None:
+        vectors = test.origin.encode(samples.inputs)
+    elif test.kind == RAW:
+        vectors = as_vectors(samples)
+    else:
+        vectors = samples.inputs[torch.arange(len(samples))].float()
+    rows = torch.arange(len(samples))
+    if lost := unreadable(samples.inputs, rows):
+        warnings.warn(f"of {what}: {in_words(files_of(lost))}", stacklevel=2)
+        kept = readable(samples.inputs, rows)
+        vectors, samples = vectors[kept], samples[kept]
+    return vectors, samples
+
+
+def words_of(source: Source) -> str:
+    """Return a source in words: its class, and its name or path."""
+    known = (getattr(source, name, None) for name in ("name", "path"))
+    return " ".join([type(source).__name__, *(str(value) for value in known if value is not None)])

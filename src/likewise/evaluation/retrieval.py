@@ -14,10 +14,10 @@ from likewise.data import Samples, Source
 from likewise.evaluation.arrays import gather_samples, three_parts
 from likewise.evaluation.evaluation import Evaluation, ScoreCollector, as_int_list
 from likewise.evaluation.features import Bar, FeatureParts, Features, joined, silent
-from likewise.evaluation.from_source import encoded_as, why_not_fitting, words_of
 from likewise.evaluation.intervals import mean_share, share
-from likewise.evaluation.nearest import TILE, nearest
-from likewise.evaluation.own_rows import classes_among, label_sets_among, own_rows
+from likewise.evaluation.label_metrics import jaccard
+from likewise.evaluation.nearest import TILE, classes_among, nearest, own_rows
+from likewise.evaluation.raw import encoded_as, why_not_fitting, words_of
 from likewise.runs.score_format import format_count
 from likewise.runs.scores import Metric, Result
 
@@ -124,10 +124,6 @@ class Retrieval(Evaluation):
             return f"it needs {max(self.at)} samples to rank for precision@{max(self.at)}, and there are {ranked}"
         return lacking
 
-    @property
-    def _gallery_name(self) -> str:
-        return "training part" if self.among is None else f"{words_of(self.among)}, {len(self._gallery):,} samples"
-
     @cached_property
     def _gallery(self) -> Samples:
         assert self.among is not None  # noqa: S101 - asked by the caller
@@ -225,10 +221,10 @@ class Retrieval(Evaluation):
         measure = self._of_sets if test.label_kind == "label sets" else self._of_classes
         values = measure(test, references, own_index, progress)
         unseen = test.label_kind == "classes" and len(parts.train) > 0 and not parts.closed
-        protocol = {} if gallery is None else {"gallery": self._gallery_name}
-        collector = ScoreCollector(self.name, test)
-        if self.gallery_includes_queries and gallery is not None:
-            protocol["gallery"] += " without the query"
+        protocol, collector = {}, ScoreCollector(self.name, test)
+        if gallery is not None:
+            name = "training part" if self.among is None else f"{words_of(self.among)}, {len(self._gallery):,} samples"
+            protocol = {"gallery": name + (" without the query" if self.gallery_includes_queries else "")}
         why = LEFT_OUT[own_index is not None, str(test.label_kind)]
         binary = {PRECISION, *(_metric("hit rate", k) for k in self.at)}
         for metric, value in values.items():
@@ -331,12 +327,6 @@ def add_mean(
     collector.add(metric, *scored, classes=None if classes is None else len(classes.unique()), **details)
 
 
-def jaccard(first: Bool[Tensor, "... l"], second: Bool[Tensor, "... l"]) -> Float[Tensor, "..."]:
-    """Return how alike label sets are: labels that both have, of those that either has; 0 for two empty sets."""
-    both, either = (first & second).sum(dim=-1).double(), (first | second).sum(dim=-1)
-    return both / either.clamp(min=1)
-
-
 def _highest(
     sets: Bool[Tensor, "m l"], gallery: Bool[Tensor, "r l"], depth: int, own_index: Int[Tensor, " m"] | None
 ) -> tuple[Float[Tensor, "m k"], Int[Tensor, " m"]]:
@@ -353,3 +343,15 @@ def _highest(
         similarities.append(alike.topk(depth, dim=1).values.double())
         answers.append((alike > 0).sum(dim=1))
     return torch.cat(similarities), torch.cat(answers)
+
+
+def label_sets_among(queries: Features, gallery: Features) -> tuple[Bool[Tensor, "m l"], Bool[Tensor, "r l"]]:
+    """Return the label sets of both in the same columns, one for each label of either."""
+    columns = {name: column for column, name in enumerate(dict.fromkeys((*gallery.names, *queries.names)))}
+
+    def in_columns(part: Features) -> Bool[Tensor, "n l"]:
+        sets = torch.zeros(len(part), len(columns), dtype=torch.bool)
+        sets[:, [columns[name] for name in part.names]] = part.sets
+        return sets
+
+    return in_columns(queries), in_columns(gallery)

@@ -29,8 +29,8 @@ from likewise.data.augmentation import (
     TokenDropout,
     usual_augmentation,
 )
-from likewise.data.augmentation.colour import Jitter, affine_jitter, exact_jitter
-from likewise.data.augmentation.separable import TRIES, Boxes, blur_weights, crop_weights, random_boxes, separable
+from likewise.data.augmentation.simclr import Jitter, affine_jitter, exact_jitter
+from likewise.data.augmentation.spatial import TRIES, Boxes, blur_weights, crop_weights, random_boxes, separable
 
 pytestmark = pytest.mark.slow
 

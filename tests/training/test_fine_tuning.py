@@ -14,7 +14,7 @@ from likewise.losses import CrossEntropyLoss, InfoNCELoss, SupConLoss
 from likewise.models import Conv4, ConvNet, Projected, ProjectionHead, ResNet, Transformer, Wrapped
 from likewise.models.depth import blocks_of
 from likewise.training import Constant, Momentum, Pretraining, TrainingData
-from likewise.training.fine_tuning import FineTuning
+from likewise.training.optimization import FineTuning
 
 pytestmark = pytest.mark.slow
 RATE, DECAY, CLASSES = 0.01, 0.1, 3

@@ -16,8 +16,8 @@ from likewise.evaluation.predictions import ACCURACY, HAMMING, MEAN_PRECISION
 from likewise.models import ProjectionHead
 from likewise.runs import Run
 from likewise.runs.scores import ALL
+from likewise.training.assembly import notes
 from likewise.training.inputs import KeyQueue
-from likewise.training.notes import notes
 
 pytestmark = pytest.mark.slow
 

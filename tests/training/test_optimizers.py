@@ -11,7 +11,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from likewise.runs import Run
 from likewise.training.inputs import Classifier, LabelPrototypes
-from likewise.training.optimizers import Together, optimizer_of
+from likewise.training.optimization import Together, optimizer_of
 
 
 class Parts(nn.Module):

@@ -14,7 +14,7 @@ from likewise.losses import NTXentLoss
 from likewise.models import MLP
 from likewise.report.run_summary import training_warnings
 from likewise.training import Constant, Cosine, Pretraining, Schedule, Steps, TrainingData
-from likewise.training.fine_tuning import FineTuning
+from likewise.training.optimization import FineTuning
 
 pytestmark = pytest.mark.slow
 RATE = 0.01

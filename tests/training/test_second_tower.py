@@ -13,10 +13,9 @@ from likewise.losses import Loss
 from likewise.models import MLP, BagOfTokens, NoHead, Projected, ProjectionHead
 from likewise.training import KeyQueue, Pretraining, SecondTower
 from likewise.training.assembly import prepared
-from likewise.training.data import TrainingData
+from likewise.training.data import Loader, Position, TrainingData
 from likewise.training.inputs.loss_input import concrete_subclasses
 from likewise.training.inputs.resolution import check_samples
-from likewise.training.loader import Loader, Position
 
 pytestmark = pytest.mark.slow
 

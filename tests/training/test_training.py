@@ -15,8 +15,8 @@ from likewise.data import Digits, Samples, Stratified, Views
 from likewise.losses.base import ContrastiveLoss
 from likewise.models import ConvNet, ProjectionHead
 from likewise.training import Constant, Cosine, KeyQueue, LabelPrototypes, Momentum, Pretraining, TrainingData
-from likewise.training.loader import Loader, Position
-from likewise.training.optimizers import optimizer_of
+from likewise.training.data import Loader, Position
+from likewise.training.optimization import optimizer_of
 
 pytestmark = pytest.mark.slow
 

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
         Momentum,
         Predictor,
         SecondTower,
+        Step,
     )
     from likewise.training.pretraining import Pretraining
     from likewise.training.schedule import Constant, Cosine, Schedule, Steps
-    from likewise.training.step import Step
     from likewise.training.validation import Validation
 
 __all__ = [
@@ -51,7 +51,7 @@ __all__ = [
     "Validation",
     "assemble",
 ]
-_MODULES = ("schedule", "step", "inputs", "checkpoints", "callbacks", "data", "validation", "pretraining", "assembly")
+_MODULES = ("schedule", "inputs", "checkpoints", "callbacks", "data", "validation", "pretraining", "assembly")
 """In the order in which names are looked for: those first that import little."""
 
 

@@ -19,7 +19,7 @@ from likewise import distributed
 from likewise.data import Batch
 from likewise.data.texts import PADDING
 from likewise.models.text_encoder import reads_texts
-from likewise.training.step import Step
+from likewise.training.inputs.loss_input import Step
 
 TRIAL_INPUTS = 2, 4  # of the two trials
 TRIAL_TEXTS = 16, 32  # which are more, since texts are encoded by length, and so their lengths matter

@@ -24,12 +24,11 @@ from likewise.models import Encoder, Head
 from likewise.models.encoder import frozen
 from likewise.runs.score_format import format_count
 from likewise.training.callbacks import BY_ANCHOR, HISTOGRAM
-from likewise.training.fine_tuning import FineTuning
 from likewise.training.inputs import InputContext, LossInput, LossInputs, SecondTower
+from likewise.training.inputs.loss_input import Step
 from likewise.training.inputs.resolution import label_kind_of, reads_embeddings
-from likewise.training.optimizers import OptimizerCallable, optimizer_of
+from likewise.training.optimization import FineTuning, OptimizerCallable, optimizer_of
 from likewise.training.schedule import Cosine, Schedule
-from likewise.training.step import Step
 
 STEPS_BETWEEN_CHECKS = 50  # reading a value synchronises an accelerator; on a CPU every step is checked
 SCORES_AT_ONCE = 2**22  # how many scores of classes are read at a time

@@ -111,16 +111,15 @@ DEPTHS = {"embed": 0, "layer1": 1, "layer2": 2}
 ENCODER = tuple(DEPTHS)
 
 
-@pytest.mark.parametrize("clip", [None, 0.05])
 @pytest.mark.parametrize(
-    ("tuning", "frozen"),
+    ("tuning", "frozen", "clip"),
     [
-        ({}, ()),
-        ({"freeze": "embed,layer1"}, ("embed", "layer1")),
-        ({"freeze": "all but the last block"}, ("embed", "layer1")),
-        ({"freeze": "all"}, ENCODER),
-        ({"rate_factor": 0.3, "layer_decay": 0.5}, ()),
-        ({"freeze": "all", "unfreeze_epoch": 2}, ENCODER),
+        ({}, (), None),
+        ({"freeze": "embed,layer1"}, ("embed", "layer1"), 0.05),
+        ({"freeze": "all but the last block"}, ("embed", "layer1"), None),
+        ({"freeze": "all"}, ENCODER, None),
+        ({"rate_factor": 0.3, "layer_decay": 0.5}, (), None),
+        ({"freeze": "all", "unfreeze_epoch": 2}, ENCODER, 0.05),
     ],
     ids=["nothing", "names", "all but the last block", "all", "rates", "until the second epoch"],
 )

@@ -30,6 +30,7 @@ OPTIONS = {
     "encoder.vocabulary": "200",
     "head.out_dim": "6",
     "epochs": "1",
+    "evaluations": [],
     "report": "false",
     "trainer.accelerator": "cpu",
 }

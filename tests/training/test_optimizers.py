@@ -102,7 +102,16 @@ def test_a_run_with_two_optimizers_goes_on_as_if_it_had_not_been_cut(tmp_path):
     words = ["--loss", "ProxyAnchorLoss", "--inputs", "LabelPrototypes", "--inputs.lr", "0.2"]
     words += ["--inputs.optimizer", "SGD", "--encoder.width", "4", "--subset", "Fraction", "--subset.fraction", "0.2"]
     words += ["--epochs", "3", "--batch_size", "32"]
-    words += ["--report", "false", "--checkpoint_minutes", "1e-9", "--trainer.accelerator", "cpu"]
+    words += [
+        "--evaluations",
+        "[]",
+        "--report",
+        "false",
+        "--checkpoint_minutes",
+        "1e-9",
+        "--trainer.accelerator",
+        "cpu",
+    ]
     weights = []
     for name, moments in (("whole", []), ("cut", [("batch", 11)])):
         (tmp_path / name).mkdir()

@@ -39,7 +39,6 @@ def save(folder):
     ("data", "options", "inputs", "changes"),
     [
         ("images", {}, None, ["RandomAffine"]),
-        ("images", {"loss": "ArcFaceLoss"}, ["LabelPrototypes"], ["RandomAffine"]),
         ("images", {"loss": "BYOLLoss"}, ["Momentum", "Predictor"], ["RandomAffine"]),
         ("images", {"loss": "PrototypicalLoss"}, ["EpisodeMeans"], []),
         ("sets", {"loss": "NWSLoss"}, ["Momentum", "KeyQueue", "LabelPrototypes"], ["FeatureDropout"]),

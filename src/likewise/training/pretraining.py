@@ -167,17 +167,15 @@ class Pretraining(lightning.LightningModule):
                 return made.calibrated(partial(_in_chunks, scores), chosen_by)
         return None
 
+    def step_of(self, batch: Batch) -> Step:
+        """Return the step that a batch is trained in, of which nothing is computed yet."""
+        momentum, keyed = self.inputs.momentum, self.inputs.signature.keyed
+        slow = None if momentum is None else momentum.slow
+        return Step(batch, self.encoder, self.head, slow=slow, keyed=keyed, chunk_size=self.chunk_size)
+
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Compute the loss of one batch."""
-        momentum = self.inputs.momentum
-        step = Step(
-            batch,
-            self.encoder,
-            self.head,
-            slow=None if momentum is None else momentum.slow,
-            keyed=self.inputs.signature.keyed,
-            chunk_size=self.chunk_size,
-        )
+        step = self.step_of(batch)
         views, named = self.inputs.arguments(step)
         for name, value in {"embeddings": views, **named}.items():
             for rows in value if isinstance(value, tuple) else (value,):

@@ -68,14 +68,11 @@ class Augmentation(Described, nn.Module, ABC):
         (SimCLRViews(size=32, seed=0), torch.Size([8, 2, 3, 32, 32]))
     """
 
-    _given = ""
     _seeds: torch.Generator | None = None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        # notes the arguments for the repr; a class of one's own may leave out `super().__init__()`
         made = super().__new__(cls, *args, **kwargs)
-        nn.Module.__init__(made)
-        made._given = ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())])
+        nn.Module.__init__(made)  # a class of one's own may leave out `super().__init__()`
         return made
 
     def __init__(self, seed: int | None = None) -> None:
@@ -83,7 +80,9 @@ class Augmentation(Described, nn.Module, ABC):
         self._seeds = None if seed is None else torch.Generator().manual_seed(seed)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._given})"
+        args, options = self.__dict__["_made_with"]
+        settings = [*map(repr, args), *(f"{name}={value!r}" for name, value in options.items())]
+        return f"{type(self).__name__}({', '.join(settings)})"
 
     def forward(
         self, inputs: Shaped[Tensor, "n ..."], draw: Draw | None = None, *, views: int = 2

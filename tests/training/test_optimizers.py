@@ -82,18 +82,15 @@ def test_a_rate_alone_is_of_the_usual_optimizer():
     assert Classifier().optimizer_of(usual) is None
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
+def test_rates_and_optimizers_that_are_none_are_told():
+    for given, words in (
         ({"lr": 0.0}, r"lr above 0, or a rate_factor, got 0\.0"),
         ({"lr": 0.1, "rate_factor": 2}, "or a rate_factor, got 0.1 with rate_factor 2: leave one out"),
         ({"optimizer": "SGD"}, "lr beside optimizer, got none for SGD"),
         ({"lr": 0.1, "optimizer": "torch.nn.Linear"}, "class of kind Optimizer, got torch.nn.Linear"),
-    ],
-)
-def test_rates_and_optimizers_that_are_none_are_told(given, words):
-    with pytest.raises(ValueError, match=words):
-        LabelPrototypes(**given)
+    ):
+        with pytest.raises(ValueError, match=words):
+            LabelPrototypes(**given)
 
 
 @pytest.mark.process

@@ -7,6 +7,7 @@ import pytest
 import torch
 from command_worker import end_of, killed_and_resumed, start, start_together
 from safetensors.torch import load_file
+from trainings import save_pairs
 
 from likewise.data import Texts
 from likewise.report.run_summary import summary_table
@@ -14,7 +15,6 @@ from likewise.runs import Run
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
-WORDS = ["red", "green", "blue", "small", "large", "round", "flat", "cat", "dog", "tree", "house", "runs", "sleeps"]
 COMMON = ["--data", "Pairs", "--data.path", "pairs.jsonl", "--data.first", "one", "--loss.temperature", "learned"]
 COMMON += ["--encoder", "BagOfTokens", "--encoder.width", "8", "--encoder.vocabulary", "200", "--head.out_dim", "6"]
 COMMON += ["--batch_size", "24", "--trainer.accelerator", "cpu"]
@@ -26,27 +26,9 @@ FORM = ["--loss", "InfoNCELoss", "--loss.symmetric", "true"]
 EXACT = ["--encoder.dropout", "0", "--trainer.precision", "64-true", "--optimizer", "SGD", "--optimizer.lr", "0.1"]
 
 
-def _save(folder, count=120):
-    """Texts with vectors of their words' counts, in which every fifth text occurs again, other texts, and negatives."""
-    rng = np.random.default_rng(0)
-    texts = [" ".join(rng.choice(WORDS, size=4)) for _ in range(count)]
-    texts[4::5] = texts[::5]
-    vectors = [[float(text.split().count(word)) for word in WORDS] for text in texts]
-    rows = (
-        {
-            "one": text,
-            "counts": vector,
-            "other": f"{text[::-1]} {row % 7}",
-            "wrong": [vectors[(row + step) % count] for step in range(1, 1 + row % 3)],
-        }
-        for row, (text, vector) in enumerate(zip(texts, vectors, strict=True))
-    )
-    (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
 def _trained(folder, *words, processes=1):
     folder.mkdir(exist_ok=True)
-    _save(folder)
+    save_pairs(folder)
     arguments = ["train", *COMMON, *words]
     started = [start(arguments, folder)] if processes == 1 else start_together(arguments, folder, processes)
     assert [end_of(process) for process in started] == [0] * processes
@@ -74,7 +56,7 @@ def _check_alike(one, two):
 
 
 def test_a_run_of_pairs_that_was_killed_ends_as_if_it_had_not_been(whole, tmp_path):
-    _save(tmp_path)
+    save_pairs(tmp_path)
     moments = [("batch", 0), ("batch", 4), ("checkpoint", 0), ("batch", 8)]
     moments += [("file", name) for name in ("second-encoder.safetensors", "encoder.safetensors", "embeddings.npz")]
     resumed = Run.open(killed_and_resumed([*COMMON, *FORM, *VECTORS], tmp_path, *moments))
@@ -96,7 +78,7 @@ def test_a_guided_run_is_resumed_and_trained_by_two_processes(whole, tmp_path):
     words += ["--loss.guide_margin", "0.2", "--loss.gather_distributed", "true"]
     one, two = (_trained(tmp_path / str(count), *words, processes=count) for count in (1, 2))
     _check_alike(one, two)
-    _save(tmp_path)
+    save_pairs(tmp_path)
     _check_same_files(Run.open(killed_and_resumed([*COMMON, *words], tmp_path, ("batch", 5))), one)
 
 

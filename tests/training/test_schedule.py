@@ -112,19 +112,15 @@ def test_a_resumed_training_follows_the_schedule_of_the_whole(tmp_path):
     assert rest == whole[3:]
 
 
-@pytest.mark.parametrize(
-    ("schedule", "options", "limits"),
-    [
-        (Constant(), {"rate": 0.0}, {"max_epochs": 1}),
-        (Constant(), {"rate": 0.0}, {"max_epochs": -1, "max_time": timedelta(seconds=0.3)}),
-        (Steps([0], 0.0), {}, {"max_steps": 2}),
-        (Never(), {}, {"max_epochs": 2}),
-    ],
-    ids=str,
-)
-def test_a_rate_of_0_in_every_step_is_refused_before_the_first(schedule, options, limits):
-    with pytest.raises(ValueError, match="a learning rate above 0 in some step, got 0 in all: raise --lr"):
-        trained(schedule, **options, **limits)
+def test_a_rate_of_0_in_every_step_is_refused_before_the_first():
+    for schedule, rate, limits in (
+        (Constant(), 0.0, {"max_epochs": 1}),
+        (Constant(), 0.0, {"max_epochs": -1, "max_time": timedelta(seconds=0.3)}),
+        (Steps([0], 0.0), RATE, {"max_steps": 2}),
+        (Never(), RATE, {"max_epochs": 2}),
+    ):
+        with pytest.raises(ValueError, match="a learning rate above 0 in some step, got 0 in all: raise --lr"):
+            trained(schedule, rate=rate, **limits)
 
 
 def test_a_schedule_that_ends_at_0_and_a_training_without_steps_are_let_be():

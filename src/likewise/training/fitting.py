@@ -167,7 +167,10 @@ def _agreed(run: Run | None) -> str | None:
 
 @final
 class GatheredBatchNorm(_BatchNorm):
-    """Batch normalisation with the statistics of all processes, with parameters and buffers of what it replaces."""
+    """Batch normalisation over the batch of all processes, with the exact gradient, on CPUs; on GPUs PyTorch has it.
+
+    mean = Σ x / n      variance = Σ (x − mean)² / n      both sums over the samples of all processes
+    """
 
     def _check_input_dim(self, input: Tensor) -> None:  # noqa: A002 - PyTorch's name
         if input.ndim < 2:
@@ -201,23 +204,10 @@ class GatheredBatchNorm(_BatchNorm):
 
 
 def synchronize(module: nn.Module, device: torch.device) -> None:
-    """Replace all batch normalisations within a module by ones that normalise the batch of all processes."""
+    """Let all batch normalisations within a module normalise the batch of all processes."""
     if device.type == "cuda":
         nn.SyncBatchNorm.convert_sync_batchnorm(module)
         return
-    for name, child in list(module.named_children()):
-        if isinstance(child, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d):
-            module.register_module(name, _gathered(child))
-        else:
-            synchronize(child, device)
-
-
-def _gathered(layer: Any) -> GatheredBatchNorm:
-    made = GatheredBatchNorm(layer.num_features, layer.eps, layer.momentum, layer.affine, layer.track_running_stats)
-    for name in [*dict(made.named_parameters()), *dict(made.named_buffers())]:
-        delattr(made, name)
-    for name, parameter in layer.named_parameters():
-        made.register_parameter(name, parameter)  # the same tensors: an optimizer may know them
-    for name, buffer in layer.named_buffers():  # in a momentum encoder, its weights too
-        made.register_buffer(name, buffer)
-    return made.train(layer.training)
+    for part in module.modules():
+        if isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d):
+            part.__class__ = GatheredBatchNorm  # it keeps its tensors, which an optimizer may know

@@ -14,6 +14,8 @@ from likewise.files.suggestions import suggest
 from likewise.models import Encoder, Projected
 from likewise.models.depth import Block, blocks_of, names_of
 
+OptimizerCallable = Callable[[Iterable[Any]], Optimizer]
+
 ALL = "all"
 STATISTICS = "batch statistics"
 BUT_LAST = re.compile(r"all[ -]but[ -](?:the[ -])?last(?:[ -](\d+))?(?:[ -]blocks?)?")
@@ -127,9 +129,6 @@ def _chosen(encoder: nn.Module, blocks: list[Block], part_name: str) -> list[nn.
 def _bare(network: nn.Module) -> nn.Module:
     """Return the encoder of one of two towers, whose head is trained."""
     return network.encoder if isinstance(network, Projected) else network
-
-
-OptimizerCallable = Callable[[Iterable[Any]], Optimizer]
 
 
 def optimizer_of(

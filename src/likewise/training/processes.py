@@ -97,11 +97,11 @@ def _explain(error: RuntimeError, minutes: float) -> ValueError:
     return ValueError(f"expected {processes()} processes that can communicate, got: {message}")
 
 
-CPU = torch.device("cpu")
-
-
 def precision_of(module: nn.Module, device: torch.device) -> str:
-    """Return "bf16-mixed" if the network gains by it on the devices of all processes, else "32-true"."""
+    """Return "bf16-mixed" if the network gains by it on the devices of all processes, else "32-true".
+
+    It is a rule, so that a machine always chooses the same.
+    """
     gains = gains_by_bfloat16(module, device)
     return "bf16-mixed" if all(each for (each,) in distributed.exchange((int(gains),), CPU)) else "32-true"
 

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
+from likewise.data.texts import PADDING
 from likewise.instantiate import Described
 
 ROUNDING = 0.001  # how far outside of 0 to 1 a pixel may be that was resized
@@ -259,9 +260,6 @@ def check_range(name: str, values: tuple[float, float], most: float = float("inf
     if not 0 < low <= high <= most:
         allowed = "a positive range (low, high)" if most == float("inf") else f"a range (low, high) within (0, {most}]"
         raise ValueError(f"expected {name} as {allowed}, got {values}")
-
-
-PADDING = 0  # fills a row after its last token
 
 
 @final

@@ -1,4 +1,4 @@
-"""Inputs of losses: they supply the arguments of a loss's forward. A new method is a new input, in one file."""
+"""Inputs of losses: they supply the arguments of a loss's forward. A new method is a new input."""
 
 from likewise.training.inputs.batch import BatchInputs, EpisodeMaps, EpisodeMeans, ViewPairs
 from likewise.training.inputs.learned import Classifier, KeyQueue, LabelPrototypes, Momentum, Predictor

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from likewise.data import Batches, Draw, Episodes, LocalBatch, derive_seed, owned_by_partner
-from likewise.models import CellGrid
+from likewise.models import CellGrid, Encoder
 from likewise.training.inputs.learned import ClassParameters
 from likewise.training.inputs.loss_input import InputContext, LossInput, Step
 
@@ -141,13 +141,9 @@ class EpisodeMaps(ClassParameters, LossInput):
         self._grid: CellGrid | None = None
 
     def build(self, context: InputContext) -> None:
-        channels, height, width = context.encoder.map_shape
-        if height * width < 2 and self.mask:
-            raise ValueError(
-                f"expected feature maps of at least 2 cells to mask one, got {height} x {width} for images "
-                f"{context.encoder.input_shape}: pool less often, as by --encoder.pools 3 of Conv4, or mask none, by "
-                "--inputs EpisodeMaps --inputs.mask false"
-            )
+        channels = context.encoder.map_shape[0]
+        if self.mask:
+            _check_cells(context.encoder, "to mask one", "mask none, by --inputs EpisodeMaps --inputs.mask false")
         with suppress(ValueError):  # images that are not mixed need none
             self._grid = context.encoder.cell_grid
         if "map_logits" in context.signature.names:
@@ -157,15 +153,8 @@ class EpisodeMaps(ClassParameters, LossInput):
         super().check_batches(batches, context)
         if not (isinstance(batches, Episodes) and batches.mix):
             return
-        encoder = context.encoder
-        height, width = encoder.map_shape[1:]
-        if height * width < 2:
-            raise ValueError(
-                f"expected feature maps of at least 2 cells for mixed queries, got {height} x {width} for images "
-                f"{encoder.input_shape}: pool less often, as by --encoder.pools 3 of Conv4, or mix none, by "
-                "--batches.mix false"
-            )
-        _ = encoder.cell_grid  # or an error that says what to do
+        _check_cells(context.encoder, "for mixed queries", "mix none, by --batches.mix false")
+        _ = context.encoder.cell_grid  # or an error that says what to do
 
     def query_maps(self, step: Step) -> Float[Tensor, "e q d h w"]:
         return step.by_episode(step.maps)[1].flatten(1, 2)
@@ -207,6 +196,15 @@ class EpisodeMaps(ClassParameters, LossInput):
             mix, (height, width), self._grid.stride, image, start=self._grid.start
         )
         return torch.where(theirs.unsqueeze(1), partners[..., None, None], ours)
+
+
+def _check_cells(encoder: Encoder, purpose: str, remedy: str) -> None:
+    _, height, width = encoder.map_shape
+    if height * width < 2:
+        raise ValueError(
+            f"expected feature maps of at least 2 cells {purpose}, got {height} x {width} for images "
+            f"{encoder.input_shape}: pool less often, as by --encoder.pools 3 of Conv4, or {remedy}"
+        )
 
 
 def _own_classes(step: Step) -> Int[Tensor, "e q"]:

@@ -20,7 +20,7 @@ RUN = [
     *("--loss", "RASCALLoss", "--loss.temperature", "learned", "--temperature_rate_factor", "10"),
     *("--trainer.max_epochs", "3", "--trainer.accumulate_grad_batches", "2"),
     *("--trainer.accelerator", "cpu", "--checkpoint_minutes", "1e-9", "--validation_epochs", "2"),
-    *("--keep_checkpoints", "true"),  # so that all that a run has learned can be compared
+    *("--evaluations", "KNN", "--keep_checkpoints", "true"),  # so that all that a run has learned can be compared
 ]
 BATCHES = 5  # an epoch; with two accumulated, steps of the optimizer after the batches 1, 3, 4, 6, 8, 9, ...
 MOMENTS = [  # one after another: a run is cut, goes on, and is cut again; "full": the disk has no room for larger files
@@ -89,8 +89,8 @@ def test_a_run_that_was_cut_at_any_moment_ends_as_if_it_had_not_been(moments, wh
 
 def test_steps_that_end_within_an_epoch_leave_their_last_state(tmp_path):
     """Its checkpoint is of the weights that are saved, and a run that is killed after it ends as if it had not been."""
-    words, runs = [*RUN, "--steps", "5", "--trainer.max_epochs", "-1", "--checkpoint_minutes", "10"], []
-    words += ["--evaluations", "KNN", "--report", "false"]
+    words, runs = [*RUN, "--steps", "5", "--trainer.max_epochs", "-1", "--report", "false"], []
+    words += ["--checkpoint_minutes", "10"]
     for name, moments in (("whole", []), ("killed", [("file", "embeddings.npz")])):
         (tmp_path / name).mkdir()
         save_few(tmp_path / name)

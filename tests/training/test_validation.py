@@ -13,7 +13,7 @@ from likewise.diagnostics import effective_rank
 from likewise.evaluation import KNN, Evaluation, Features, FewShot, Metric, Result, Retrieval, Score
 from likewise.models import MLP, ProjectionHead
 from likewise.runs import Run
-from likewise.runs.scores import validation_score
+from likewise.runs.scores import Group, validation_score
 from likewise.training import Checkpoints, Pretraining, Statistics, TrainingData, Validation
 from likewise.training.validation import ValidationScores, best_epoch, check_that_choose
 
@@ -184,7 +184,7 @@ def test_too_few_samples_to_validate_on_are_no_error(parts, tmp_path):
 
 
 class Planned(Evaluation):
-    """Gives validation scores that are planned."""
+    """Gives validation scores that are planned; those of a class, at their best at once, don't choose."""
 
     name, metric = "planned", Metric("accuracy", selects=True)
 
@@ -196,7 +196,9 @@ class Planned(Evaluation):
 
     def evaluate(self, *_, **__):
         value = self.values.pop(0)
-        return Result((Score(self.name, self.metric, value, value, value, 9, part="validation"),))
+        best = 0.0 if self.metric.better == "lower" else 1.0
+        of_class = Score(self.name, self.metric, best, best, best, 3, part="validation", group=Group("class", "a"))
+        return Result((Score(self.name, self.metric, value, value, value, 9, part="validation"), of_class))
 
 
 class Distance(Planned):

@@ -27,30 +27,10 @@ if TYPE_CHECKING:
     from likewise.training.validation import Validation
 
 __all__ = [
-    "Assembled",
-    "Checkpoints",
-    "Collapse",
-    "Constant",
-    "Cosine",
-    "Guide",
-    "InputContext",
-    "KeyQueue",
-    "LabelPrototypes",
-    "LossInput",
-    "Momentum",
-    "Predictor",
-    "Pretraining",
-    "Schedule",
-    "SecondTower",
-    "Snapshots",
-    "Statistics",
-    "Step",
-    "Steps",
-    "Terminated",
-    "TrainingData",
-    "Validation",
-    "assemble",
-]
+    "Assembled", "Checkpoints", "Collapse", "Constant", "Cosine", "Guide", "InputContext", "KeyQueue",
+    "LabelPrototypes", "LossInput", "Momentum", "Predictor", "Pretraining", "Schedule", "SecondTower", "Snapshots",
+    "Statistics", "Step", "Steps", "Terminated", "TrainingData", "Validation", "assemble",
+]  # fmt: skip
 _MODULES = ("schedule", "inputs", "checkpoints", "callbacks", "data", "validation", "pretraining", "assembly")
 """In the order in which names are looked for: those first that import little."""
 

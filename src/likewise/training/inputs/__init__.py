@@ -7,20 +7,7 @@ from likewise.training.inputs.pairs import Guide, SecondTower
 from likewise.training.inputs.resolution import LossInputs
 
 __all__ = [
-    "BatchInputs",
-    "Classifier",
-    "EpisodeMaps",
-    "EpisodeMeans",
-    "Guide",
-    "InputContext",
-    "KeyQueue",
-    "LabelPrototypes",
-    "LossInput",
-    "LossInputs",
-    "LossSignature",
-    "Momentum",
-    "Predictor",
-    "SecondTower",
-    "Step",
+    "BatchInputs", "Classifier", "EpisodeMaps", "EpisodeMeans", "Guide", "InputContext", "KeyQueue",
+    "LabelPrototypes", "LossInput", "LossInputs", "LossSignature", "Momentum", "Predictor", "SecondTower", "Step",
     "ViewPairs",
-]
+]  # fmt: skip

@@ -51,28 +51,6 @@ def test_each_optimizer_steps_as_alone():
             torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-7)
 
 
-def test_its_state_goes_on():
-    inputs, whole, cut, later = torch.randn(5, 3), Parts(), Parts(), Parts()
-    usual, own = partial(torch.optim.AdamW, lr=0.02), partial(torch.optim.SGD, lr=0.3, momentum=0.5)
-
-    def steps(module, state=None, count=2):
-        optimizer = optimizer_of(module, usual, makers={module.prototypes: own})
-        if state is not None:
-            optimizer.load_state_dict(state)
-        for _ in range(count):
-            optimizer.zero_grad()
-            module(inputs).backward()
-            optimizer.step()
-        return optimizer.state_dict()
-
-    steps(whole, count=4)
-    state = steps(cut)
-    later.load_state_dict(cut.state_dict())
-    steps(later, state)
-    for one, other in zip(whole.parameters(), later.parameters(), strict=True):
-        assert torch.equal(one, other)
-
-
 def test_a_rate_alone_is_of_the_usual_optimizer():
     usual = partial(torch.optim.AdamW, lr=0.02, weight_decay=0.3)
     made = LabelPrototypes(lr=0.5).optimizer_of(usual)

@@ -4,7 +4,6 @@ import math
 import warnings
 from datetime import timedelta
 
-import lightning
 import pytest
 import torch
 from trainings import Rates, fitted
@@ -38,7 +37,7 @@ def cosine(steps, warmup, start=0.0, end=0.0):
     return factors
 
 
-def trained(schedule, *, batches=4, rate=RATE, fine_tuning=None, checkpoint=None, callbacks=(), **limits):
+def trained(schedule, *, batches=4, rate=RATE, fine_tuning=None, **limits):
     """Train a small network, and return the module and the factor of each step."""
     torch.manual_seed(0)
     encoder = MLP((3,), width=4)
@@ -46,7 +45,7 @@ def trained(schedule, *, batches=4, rate=RATE, fine_tuning=None, checkpoint=None
     module = Pretraining(encoder, None, NTXentLoss(), lambda groups: torch.optim.SGD(groups, lr=rate), **options)
     rates = Rates()
     data = TrainingData(Samples(torch.rand(4 * batches, 3)), Views(batch_size=4))
-    fitted(module, data, checkpoint, callbacks=[rates, *callbacks], **limits)
+    fitted(module, data, callbacks=[rates], **limits)
     return module, [rate / RATE for rate in rates.first]
 
 
@@ -97,19 +96,6 @@ def test_a_warm_up_takes_at_most_half_of_a_time():
             ramp, rest = share / part, (share - part) / (1 - part)
             expected = ramp if share < part else 0.5 * (1 + math.cos(math.pi * rest))
             assert schedule.factor(5 * share, share) == pytest.approx(expected)
-
-
-def test_a_resumed_training_follows_the_schedule_of_the_whole(tmp_path):
-    class Save(lightning.Callback):
-        def on_train_batch_end(self, trainer, *_):
-            if trainer.global_step == 3:
-                trainer.save_checkpoint(tmp_path / "early.ckpt")
-
-    with pytest.warns(UserWarning, match="a warm-up of 5 epochs"):
-        *_, whole = trained(Cosine(5), max_epochs=3, callbacks=[Save()])
-    with pytest.warns(UserWarning, match="a warm-up of 5 epochs"):
-        *_, rest = trained(Cosine(5), max_epochs=3, checkpoint=tmp_path / "early.ckpt")
-    assert rest == whole[3:]
 
 
 def test_a_rate_of_0_in_every_step_is_refused_before_the_first():

@@ -33,14 +33,6 @@ class Recorder(ContrastiveLoss):
         return self.scale * embeddings.square().mean()
 
 
-class Everything(Recorder):
-    """The same, with several named arguments and an optional one."""
-
-    def forward(self, embeddings, class_logits, prototypes, labels, sample_index, other=None):
-        self.calls.append((embeddings, class_logits, prototypes, labels, sample_index, other))
-        return (embeddings @ prototypes.T).square().mean() + class_logits.square().mean()
-
-
 @functools.cache
 def _train():
     """The training part of the digits."""
@@ -74,21 +66,6 @@ def test_a_matryoshka_is_trained_by_and_its_loss_is_the_modules():
     assert [named["queries"].shape[1] for named in calls] == [2, 5]
     expected = sum(lw.InfoNCELoss()(named["queries"], named["keys"]) for named in calls).detach() / 2
     torch.testing.assert_close(trainer.logged_metrics["loss"], expected)
-
-
-def test_a_loss_receives_prototypes_and_class_logits_that_are_learned_with_the_rest():
-    loss = Everything()
-    module, _ = _fit(loss, data=_data(views=3), max_steps=1)
-    z, logits, prototypes, labels, index, other = loss.calls[0]
-    assert (z.shape, logits.shape, other) == ((64, 3, 5), (64, 3, 10), None)
-    assert prototypes is module.inputs.by_class["LabelPrototypes"].rows.weight
-    assert prototypes.shape == (10, 5)
-    assert torch.equal(labels, _train().labels[index])
-    assert len(set(index.tolist())) == 64
-    learned = {id(of) for group in module.optimizers().param_groups for of in group["params"]}
-    for of in (prototypes, module.inputs.by_class["Classifier"].linear.weight):
-        assert id(of) in learned
-        assert of.grad.abs().sum() > 0
 
 
 def test_prototypes_and_class_logits_need_the_training_part():
@@ -147,26 +124,6 @@ def test_a_loss_that_is_not_reduced_is_refused():
         _pretraining(lw.SupConLoss(reduction="none"))
     with pytest.raises(ValueError, match=r"one loss per batch, got \(1,\)"):
         _fit(Recorder(torch.ones(1)))
-
-
-@pytest.mark.parametrize(
-    ("make", "held"),
-    [
-        (lw.ProxyNCALoss, {"inputs.by_class.LabelPrototypes.rows.weight"}),
-        (lw.PaCoLoss, {"inputs.by_class.Classifier.linear.weight"}),
-        (lambda: lw.RASCALLoss(1213, 5), {"loss.cache.features", "loss.cache.valid"}),
-        (lambda: lw.NTXentLoss(temperature="learned"), {"loss.log_temperature"}),
-    ],
-)
-def test_a_checkpoint_restores_features_and_the_state_of_the_loss(make, held, tmp_path):
-    module, trainer = _fit(make(), max_steps=2)
-    trainer.save_checkpoint(tmp_path / "checkpoint.ckpt")
-    images = _train().inputs[:400]
-    other = _pretraining(make())
-    assert not any(torch.equal(other.state_dict()[name], module.state_dict()[name]) for name in held)
-    other.load_state_dict(torch.load(tmp_path / "checkpoint.ckpt", weights_only=True)["state_dict"])
-    assert torch.equal(module.encoder.encode(images), other.encoder.encode(images))
-    assert all(torch.equal(other.state_dict()[name], module.state_dict()[name]) for name in held)
 
 
 def test_the_schedule_multiplies_each_group_by_its_own_factor():

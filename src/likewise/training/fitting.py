@@ -210,4 +210,5 @@ def synchronize(module: nn.Module, device: torch.device) -> None:
         return
     for part in module.modules():
         if isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d):
-            part.__class__ = GatheredBatchNorm  # it keeps its tensors, which an optimizer may know
+            # in place, with its tensors, which an optimizer may know
+            part.__class__ = GatheredBatchNorm  # pyright: ignore[reportAttributeAccessIssue]

@@ -30,47 +30,36 @@ def one(tmp_path_factory):
     return run("7", tmp_path_factory.mktemp("distributed") / "one")[0]
 
 
-@pytest.fixture(scope="module", params=["5,2", "4,1,2", "3,0,4"])
+@pytest.fixture(scope="module", params=["6,1", "3,0,4"])
 def several(request, tmp_path_factory):
     return run(request.param, tmp_path_factory.mktemp("distributed") / "several")
 
 
-CASES = [
+CASES = {
     *(f"{loss} {reduction}" for loss in LOSSES for reduction in ("mean", "sum", "none")),
-    *(
-        "tiled",
-        "no labels",
-        "learned temperature",
-        "learned weights",
-        "mask",
-        "all different",
-        "references",
-        "references, mask",
-        "batch normalisation",
-    ),
-    *("cold", "cold, two pushes", "long rows on one rank", "no positives on a rank"),
-]
+    *("tiled", "no labels", "learned temperature", "learned weights", "mask", "all different", "references"),
+    *("references, mask", "batch normalisation", "cold", "cold, two pushes", "long rows on one rank"),
+    "no positives on a rank",
+}
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_several_processes_are_one(case, one, several):
+def test_several_processes_are_one(one, several):
     """DDP's gradient is the single-process gradient, in size and direction, and every rank shows the global loss."""
-    loss, gradients, _ = one[case]
-    for result in several:
+    for case, (loss, gradients, _) in one.items():
+        losses = [result[case][0] for result in several]
         if loss.ndim:
-            break
-        torch.testing.assert_close(result[case][0], loss, rtol=1e-12, atol=1e-12)
-    if loss.ndim:
-        assert torch.allclose(sum(result[case][0].sum() for result in several), loss.sum(), rtol=1e-12)
-    rounding = 1e-12 * max(float(theirs.abs().max()) for theirs in gradients if theirs.numel())
-    for result in several:
-        for mine, theirs in zip(result[case][1], gradients, strict=True):
-            if theirs.abs().sum() <= rounding:  # distances don't change with what is added to all features
-                assert mine.abs().sum() <= rounding
-                continue
-            factor = (mine * theirs).sum() / theirs.square().sum().clamp(min=1e-300)
-            assert abs(factor - 1) < 1e-12
-            torch.testing.assert_close(mine, theirs, rtol=1e-11, atol=1e-13)
+            assert torch.allclose(sum(of.sum() for of in losses), loss.sum(), rtol=1e-12), case
+        else:
+            torch.testing.assert_close(torch.stack(losses), loss.expand(len(several)), rtol=1e-12, atol=1e-12, msg=case)
+        rounding = 1e-12 * max(float(theirs.abs().max()) for theirs in gradients if theirs.numel())
+        for result in several:
+            for mine, theirs in zip(result[case][1], gradients, strict=True):
+                if theirs.abs().sum() <= rounding:  # distances don't change with what is added to all features
+                    assert mine.abs().sum() <= rounding, case
+                    continue
+                factor = (mine * theirs).sum() / theirs.square().sum().clamp(min=1e-300)
+                assert abs(factor - 1) < 1e-12, case
+                torch.testing.assert_close(mine, theirs, rtol=1e-11, atol=1e-13, msg=case)
 
 
 def test_a_learned_temperature_is_sharded(tmp_path):
@@ -104,7 +93,7 @@ def test_batch_normalisation_follows_the_whole_batch(one, several):
 
 def test_no_case_is_empty(one):
     """The cases are those of the worker, and all except the one without positives have a gradient."""
-    assert set(one) == set(CASES)
+    assert set(one) == CASES
     assert all(gradients[0].abs().sum() > 0 for name, (_, gradients, _) in one.items() if name != "all different")
 
 
@@ -168,14 +157,14 @@ def disagreeing(tmp_path_factory):
     return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
 
 
-@pytest.mark.parametrize("case", DIFFERENCES)
-def test_ranks_that_differ_raise_with_the_difference(case, disagreeing):
+def test_ranks_that_differ_raise_with_the_difference(disagreeing):
     """Losses built or called differently are an error on every rank, with each rank's value; no rank waits."""
     for told, _, _ in disagreeing:
         assert set(told) == set(DIFFERENCES)
-        assert "on all ranks" in told[case]
-        assert DIFFERENCES[case] in told[case]
-        assert "\n" not in told[case]
+        for case, difference in DIFFERENCES.items():
+            assert "on all ranks" in told[case]
+            assert difference in told[case]
+            assert "\n" not in told[case]
 
 
 def test_what_ranks_need_not_share_may_differ(disagreeing):
@@ -195,10 +184,10 @@ def test_a_step_takes_two_exchanges_at_most(disagreeing):
         }
 
 
-@pytest.mark.parametrize(("dtype", "size"), [("torch.float32", 4), ("torch.bfloat16", 2)])
-def test_a_step_sends_its_rows_once_in_their_precision(dtype, size, disagreeing):
+def test_a_step_sends_its_rows_once_in_their_precision(disagreeing):
     """Here 4 rows of 6 features: embeddings, labels, two numbers of each row's backward, and small messages."""
-    for _, _, counts in disagreeing:
+    sizes = {"torch.float32": 4, "torch.bfloat16": 2}
+    for dtype, size, counts in ((dtype, size, of) for dtype, size in sizes.items() for *_, of in disagreeing):
         assert counts[dtype]["all_gather_into_tensor"] == 4 * 6 * size + 4 * 8 + 4 * 2 * 4
         assert counts[dtype]["reduce_scatter_tensor"] == 0  # the gradient of its own rows a rank works out itself
         assert counts[dtype]["all_gather"] == 2 * 8 + 4 * 8  # two messages: whether all agree, and the sizes

@@ -21,12 +21,12 @@ from likewise.data import (
     image_files,
 )
 from likewise.data.augmentation import Augmentation
-from likewise.data.augmentation.separable import NUMBERS, TRIES
+from likewise.data.augmentation.spatial import NUMBERS, TRIES
 from likewise.data.crops import Crops
 from likewise.data.image_files import ImageFiles
 from likewise.data.lazy_inputs import JoinedRows, SomeRows
 from likewise.data.preprocessing import ImagePreprocessing
-from likewise.training.loader import CROPS, Loader, Position
+from likewise.training.data import CROPS, Loader, Position
 
 SIZES = [(40, 30), (31, 64), (16, 16), (200, 37), (12, 9)]
 

@@ -34,7 +34,7 @@ from likewise.evaluation import load_features, raw_features
 from likewise.evaluation.encoding import features_of
 from likewise.models import MLP, ConvNet, Projected, ProjectionHead
 from likewise.runs import Run
-from likewise.training.loader import ORDER, Loader, Position
+from likewise.training.data import ORDER, Loader, Position
 from likewise.workflows.progress import PRINTED
 from likewise.workflows.scoring import encode_parts
 

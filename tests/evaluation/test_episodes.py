@@ -24,13 +24,12 @@ from likewise.data import (
 )
 from likewise.data.augmentation import RandomAffine, RandomShift
 from likewise.data.by_class import SPLITS, rotated
-from likewise.data.episode_sampler import distinct
-from likewise.data.patch_mix import draw_mix, patched
+from likewise.data.episode_sampler import distinct, draw_mix, patched
 from likewise.models import Conv4, ResNet12, Wrapped
 from likewise.models.resnet import DropBlock
 from likewise.training import InputContext, Step
+from likewise.training.data import Loader, Position
 from likewise.training.inputs import EpisodeMaps, LossInputs
-from likewise.training.loader import Loader, Position
 
 SHAPE = EpisodeShape(episodes=3, ways=4, shots=2, queries=3)
 

@@ -16,7 +16,7 @@ from likewise.models import BagOfTokens, FromRun, PretrainedTransformer, Transfo
 from likewise.models.text_encoder import word_pieces
 from likewise.models.weights import load_weights
 from likewise.runs import Run, load_encoder
-from likewise.training.loader import Loader, Position
+from likewise.training.data import Loader, Position
 
 pytestmark = pytest.mark.slow
 

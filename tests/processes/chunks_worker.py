@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import likewise as lw
 from likewise.models import in_chunks
-from likewise.training.batch_norm import synchronize
+from likewise.training.fitting import synchronize
 
 ROWS = 24
 

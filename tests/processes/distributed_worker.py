@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 import likewise as lw
 from likewise import pairs
 from likewise.losses import ContrastiveLoss
-from likewise.training.batch_norm import synchronize
+from likewise.training.fitting import synchronize
 from loss_table import FEATURES, LOSSES, draw
 
 SAFE = 1 / 300

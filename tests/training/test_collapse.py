@@ -95,7 +95,7 @@ def test_a_plateau_is_told_within_fifty_steps():
         torch.manual_seed(0)
         samples = Samples(torch.randn(400, 4), torch.arange(400) % 4, tuple("abcd"))
         network = MLP((4,), width=8), Narrow(share)
-        told[share] = told_in(lw.SupConLoss(), samples, network, Views(batch_size=5), max_epochs=-1, max_steps=60)
+        told[share] = told_in(lw.SupConLoss(), samples, network, Views(batch_size=5), max_epochs=-1, max_steps=50)
     (line,) = told[0.05]
     assert line.startswith("after step 50 the embeddings have collapsed")
     assert told[0.9] == []

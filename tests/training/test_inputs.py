@@ -2,7 +2,6 @@
 
 import copy
 import math
-import re
 
 import pytest
 import torch
@@ -101,34 +100,23 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize(("name", "kind"), CASES)
-def test_every_loss_is_offered_all_that_it_needs_and_has_a_gradient(name, kind):
+def test_every_loss_is_offered_all_that_it_needs_in_these_shapes_and_has_a_gradient():
     """A new loss with arguments that no input supplies fails here."""
-    loss = getattr(lw, name)(**ARGUMENTS.get(name, {}))
-    views, named, step, made = _arguments(loss, kind)
-    value = loss(*views, **named)
-    value.backward()
-    assert value.isfinite()
-    networks = (made, step.encoder, step.head) if reads_embeddings(type(loss)) else (made, step.encoder)
-    assert all(of.grad is not None for network in networks for of in network.parameters())
-
-
-def test_every_loss_is_in_the_table_of_arguments():
     assert {name for name, _ in TAKEN} == set(LOSSES) - EPISODES
-
-
-@pytest.mark.parametrize(("name", "kind"), TAKEN)
-def test_a_loss_gets_these_names_in_these_shapes_and_no_other(name, kind):
-    loss = getattr(lw, name)(**ARGUMENTS.get(name, {}))
-    views, named, *_ = _arguments(loss, kind, [KeyQueue()] if name == "MSCLoss" else None)
-    shapes = SHAPES | {
-        "labels": (B,) if kind == "classes" else (B, C),
-        "queries": (B, V, E) if name in {"MulSupConLoss", "MSCLoss"} else (B, E),
-    }
-    assert {name: tuple(value.shape) for name, value in named.items()} == {
-        of: shapes[of] for of in TAKEN[name, kind].split()
-    }
-    assert [tuple(of.shape) for of in views] == ([] if named else [(B, V, E)])
+    for name, kind in CASES:
+        loss = getattr(lw, name)(**ARGUMENTS.get(name, {}))
+        views, named, step, made = _arguments(loss, kind, [KeyQueue()] if name == "MSCLoss" else None)
+        value = loss(*views, **named)
+        value.backward()
+        assert value.isfinite(), name
+        networks = (made, step.encoder, step.head) if reads_embeddings(type(loss)) else (made, step.encoder)
+        assert all(of.grad is not None for network in networks for of in network.parameters()), name
+        if (name, kind) in TAKEN:
+            labels, several = (B,) if kind == "classes" else (B, C), name in {"MulSupConLoss", "MSCLoss"}
+            shapes = SHAPES | {"labels": labels, "queries": (B, V, E) if several else (B, E)}
+            expected = {of: shapes[of] for of in TAKEN[name, kind].split()}
+            assert {argument: tuple(value.shape) for argument, value in named.items()} == expected, name
+            assert [tuple(of.shape) for of in views] == ([] if named else [(B, V, E)]), name
 
 
 def test_supcon_has_references_with_momentum_only_and_a_queue_with_its_labels():
@@ -149,17 +137,16 @@ def test_with_a_momentum_encoder_one_view_is_query_and_key():
     assert step.features.shape == (B, 1, 8)
 
 
-@pytest.mark.parametrize("views", [1, 3])
-def test_a_loss_of_pairs_refuses_any_number_of_views_but_two(views):
-    with pytest.raises(ValueError, match=rf"two views for InfoNCELoss.*got {views}: set batches.views to 2"):
-        _arguments(lw.InfoNCELoss(), views=views)
+def test_a_loss_of_pairs_refuses_any_number_of_views_but_two():
+    for views in (1, 3):
+        with pytest.raises(ValueError, match=rf"two views for InfoNCELoss.*got {views}: set batches.views to 2"):
+            _arguments(lw.InfoNCELoss(), views=views)
 
 
-@pytest.mark.parametrize("labels", [SETS, torch.zeros(B, dtype=torch.int64), None], ids=["sets", "one class", "none"])
-def test_negatives_are_another_sample_where_there_is_no_other_class(labels):
-    step = Step(_batch(None) | ({} if labels is None else {"labels": labels}), *_networks())
-    for _ in range(20):
-        assert (step.others(1) != torch.arange(B)).all()
+def test_negatives_are_another_sample_where_there_is_no_other_class():
+    for labels in (SETS, torch.zeros(B, dtype=torch.int64), None):
+        step = Step(_batch(None) | ({} if labels is None else {"labels": labels}), *_networks())
+        assert all((step.others(1) != torch.arange(B)).all() for _ in range(20))
 
 
 def test_negatives_are_sampled_uniformly_from_other_classes():
@@ -214,10 +201,10 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("loss", "kind", "given", "words"), REFUSED)
-def test_inputs_and_labels_that_do_not_fit_are_refused_before_training(loss, kind, given, words):
-    with pytest.raises(ValueError, match=words):
-        _inputs(loss, kind, given)
+def test_inputs_and_labels_that_do_not_fit_are_refused_before_training():
+    for loss, kind, given, words in REFUSED:
+        with pytest.raises(ValueError, match=words):
+            _inputs(loss, kind, given)
 
 
 def test_a_momentum_encoder_supplies_the_keys_of_a_queue():
@@ -379,24 +366,21 @@ def test_resolving_finds_a_supplier_for_each_argument_and_builds_nothing():
     assert not any(list(one.parameters()) for one in inputs)
 
 
-@pytest.mark.parametrize(("kind", "supplied"), [("classes", {"queue", "queue_labels"}), (None, {"queue"})])
-def test_labels_are_supplied_only_where_the_data_has_some(kind, supplied):
+def test_labels_are_supplied_only_where_the_data_has_some():
     signature = LossSignature("Mine", frozenset({"queries"}), frozenset({"queue", "queue_labels"}))
-    _, suppliers = resolve(signature, [KeyQueue()], kind)
-    assert suppliers.keys() == {"queries"} | supplied
+    for kind, supplied in (("classes", {"queue", "queue_labels"}), (None, {"queue"})):
+        _, suppliers = resolve(signature, [KeyQueue()], kind)
+        assert suppliers.keys() == {"queries"} | supplied
 
 
-@pytest.mark.parametrize(
-    ("given", "kind", "remedy"),
-    [
-        (KeyQueue, "label sets", "(--inputs []), or choose SupConLoss or MSCLoss or MulSupConLoss"),
-        (KeyQueue, None, "(--inputs []), or choose InfoNCELoss"),
-        (Classifier, None, "(--inputs []), or choose another loss"),
-    ],
-)
-def test_losses_that_are_named_in_place_of_one_without_an_input_take_the_datas_labels(given, kind, remedy):
-    with pytest.raises(ValueError, match=f"{re.escape(remedy)}$"):
-        resolve(LossSignature.by(lw.NTXentLoss), [given()], kind)
+def test_losses_that_are_named_in_place_of_one_without_an_input_take_the_datas_labels():
+    for given, kind, able in (
+        (KeyQueue, "label sets", "SupConLoss or MSCLoss or MulSupConLoss"),
+        (KeyQueue, None, "InfoNCELoss"),
+        (Classifier, None, "another loss"),
+    ):
+        with pytest.raises(ValueError, match=rf"\(--inputs \[\]\), or choose {able}$"):
+            resolve(LossSignature.by(lw.NTXentLoss), [given()], kind)
 
 
 def test_losses_and_inputs_say_which_batches_they_need():

@@ -12,12 +12,12 @@ from likewise.cli import main
 from likewise.data import Fraction, Labelled, Samples, Stratified
 from likewise.data.split import stratified
 from likewise.diagnostics import grouped, push_weights
-from likewise.evaluation.predictions import ACCURACY, HAMMING, MEAN_PRECISION
+from likewise.evaluation.predictions import HAMMING, MEAN_PRECISION
 from likewise.models import ProjectionHead
 from likewise.runs import Run
 from likewise.runs.scores import ALL
+from likewise.training.assembly import notes
 from likewise.training.inputs import KeyQueue
-from likewise.training.notes import notes
 
 pytestmark = pytest.mark.slow
 
@@ -54,9 +54,8 @@ def trained(root, file, *words):
 # --- splits ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("share", [0.1, 0.5])
-def test_every_label_keeps_its_share_of_samples(share):
-    sets = torch.from_numpy(tags()[1])
+def test_every_label_keeps_its_share_of_samples():
+    sets, share = torch.from_numpy(tags()[1]), 0.1
     chosen = stratified(sets, share, seed=0)
     assert len(chosen.unique()) == len(chosen)
     assert len(chosen) == round(share * len(sets))
@@ -151,23 +150,9 @@ def test_the_similarity_that_a_run_keeps_is_that_of_its_whole_training_part(file
     assert "<h2>Labels</h2>" in page
 
 
-def test_one_class_that_is_early_at_its_best_does_not_choose_the_epoch(tmp_path, capsys):
-    words = ["train", "--recipe", "cross-entropy-digits", "--trainer.max_epochs", "8", "--validation_epochs", "1"]
-    words += ["--trainer.enable_progress_bar", "false", "--trainer.accelerator", "cpu", "--runs", str(tmp_path)]
-    assert main([*words, "--keep", "best", "--report", "false", "--evaluations", "OwnClassifier"]) == 0
-    (folder,) = tmp_path.iterdir()
-    run = Run(folder)
-    accuracies = [of for of in run.scores if of.epoch and of.metric == ACCURACY]
-    best = max((of for of in accuracies if of.group == ALL), key=lambda of: of.value)
-    assert any(of.value == 1 and of.epoch < best.epoch and of.group.kind == "class" for of in accuracies)
-    assert f"kept epoch {best.epoch} of 8, the best on validation: accuracy {best.value:.2%}"[:-1] in (
-        capsys.readouterr().err.replace(" %", "")
-    )
-
-
 def test_a_run_with_a_classifier_reports_it_and_keeps_its_best_epoch(file, tmp_path, capsys):
     words = ["--loss", "BCELoss", "--optimizer.lr", "0.05", "--trainer.max_epochs", "6", "--validation_epochs", "1"]
-    words += ["--keep", "best", "--keep_checkpoints", "true", "--evaluations", "OwnClassifier"]
+    words += ["--keep", "best", "--keep_checkpoints", "true", "--evaluations", "OwnClassifier", "--report", "false"]
     run = trained(tmp_path / "runs", file, *words)
     epochs = {of.epoch: of.value for of in run.scores if of.epoch and of.metric == MEAN_PRECISION and of.group == ALL}
     best = max(epochs, key=epochs.get)
@@ -194,7 +179,7 @@ def test_a_run_with_a_classifier_reports_it_and_keeps_its_best_epoch(file, tmp_p
 
 def test_prototypes_classify_by_the_cosine_to_embeddings(file, tmp_path):
     words = ["--loss", "MSCLoss", "--trainer.max_epochs", "2", "--evaluations", "OwnClassifier"]
-    words += ["--keep_checkpoints", "true"]
+    words += ["--keep_checkpoints", "true", "--report", "false"]
     run = trained(tmp_path / "runs", file, *words)
     state = torch.load(run.checkpoint, weights_only=True)["state_dict"]
     prototypes = next(of for name, of in state.items() if "LabelPrototypes" in name)
@@ -206,24 +191,20 @@ def test_prototypes_classify_by_the_cosine_to_embeddings(file, tmp_path):
     torch.testing.assert_close(predictions, unit(head.eval()(features)) @ unit(prototypes).T, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--keep", "best", "--validation_epochs", "0"], "give validation_epochs above 0"),
-        (["--keep", "best", "--split.refit", "true"], "got a refit on it: leave out --keep"),
-        (["--patience", "2", "--evaluations", "[]"], "or leave out --patience"),
-        (["--patience", "2", "--split.refit", "true"], "got a refit on it: leave out --patience"),
-        (["--patience", "0"], "expected patience of 1 validation or more, got 0: 5 is usual"),
-    ],
-)
-def test_what_goes_by_validation_scores_needs_them(words, said, file, tmp_path, capsys):
+def test_what_goes_by_validation_scores_needs_them(file, tmp_path, capsys):
     """It is refused in a line, before the run is there."""
     common = ["train", "--data", "Arrays", "--data.path", str(file), "--encoder", "MLP", "--loss", "BCELoss"]
-    assert main([*common, "--runs", str(tmp_path / "runs"), *words]) == 2
-    told = capsys.readouterr().err
-    assert told.startswith("error: expected ")
-    assert said in told
-    assert told.count("\n") == 1
+    for words, said in (
+        ("--keep best --validation_epochs 0", "give validation_epochs above 0"),
+        ("--patience 2 --evaluations []", "or leave out --patience"),
+        ("--patience 2 --split.refit true", "got a refit on it: leave out --patience"),
+        ("--patience 0", "expected patience of 1 validation or more, got 0: 5 is usual"),
+    ):
+        assert main([*common, "--runs", str(tmp_path / "runs"), *words.split()]) == 2
+        told = capsys.readouterr().err
+        assert told.startswith("error: expected ")
+        assert said in told
+        assert told.count("\n") == 1
     assert not (tmp_path / "runs").exists()
 
 

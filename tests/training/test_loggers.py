@@ -70,20 +70,17 @@ def test_curves_are_those_of_the_run(logged):
         assert points[max(0, 5 * score.epoch - 1)] == pytest.approx(score.value, rel=1e-6)
 
 
-def test_the_configuration_is_its_hyper_parameters(logged):
+def test_the_configuration_is_its_hyper_parameters_and_csv_files_have_its_losses(logged):
     for name in ("tensorboard/hparams.yaml", "csv/version_0/hparams.yaml"):
         lines = (logged.folder / name).read_text(encoding="utf-8").splitlines()
         assert {"batches.batch_size: 20", "loss: SupConLoss", "loss.temperature: 0.1"} <= set(lines)
+    assert losses_of(logged.folder / "csv" / "version_0" / "metrics.csv") == logged.metrics["loss"]
 
 
 def losses_of(file):
     """The losses in a CSV file of Lightning's, by step."""
     with file.open(newline="", encoding="utf-8") as opened:
         return [(int(row["step"]), float(row["loss"])) for row in csv.DictReader(opened) if row["loss"]]
-
-
-def test_csv_files_are_lightnings(logged):
-    assert losses_of(logged.folder / "csv" / "version_0" / "metrics.csv") == logged.metrics["loss"]
 
 
 def test_the_training_is_bit_for_bit_what_it_is_without(logged, tmp_path):
@@ -96,27 +93,15 @@ def test_the_training_is_bit_for_bit_what_it_is_without(logged, tmp_path):
     assert [path.name for path in logged.folder.parent.iterdir()] == [logged.name]  # none is provisional
 
 
-def test_a_logger_of_the_trainers_goes_on_working_beside(tmp_path):
-    theirs = ["--trainer.logger", "lightning.pytorch.loggers.CSVLogger", "--trainer.max_epochs", "1"]
-    theirs += ["--trainer.logger.save_dir", str(tmp_path / "theirs")]
-    run = trained(tmp_path / "both", "--log", "tensorboard", *theirs)
-    (file,) = (tmp_path / "theirs").rglob("metrics.csv")
-    assert losses_of(file) == run.metrics["loss"]
-    assert len(curve(events(run.folder / "tensorboard"), "loss")) == len(run.metrics["loss"])
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["--log", "tensorbord"], "got tensorbord, did you mean tensorboard?"),
-        (["--log", "[csv,comet]"], "expected --log to be tensorboard, wandb, mlflow or csv, got comet"),
-        (["--log", "csv", "--log+", "mlflow"], "expected mlflow for --log mlflow, got none installed: pip install"),
-    ],
-)
-def test_a_tool_that_is_not_there_is_an_error_before_any_work(words, told, tmp_path, monkeypatch, capsys):
+def test_a_tool_that_is_not_there_is_an_error_before_any_work(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("likewise.training.loggers.find_spec", lambda _: None)
-    assert main(["train", *words, "--runs", str(tmp_path / "runs")]) == 2
-    assert told in capsys.readouterr().err
+    for words, told in (
+        ("--log tensorbord", "got tensorbord, did you mean tensorboard?"),
+        ("--log [csv,comet]", "expected --log to be tensorboard, wandb, mlflow or csv, got comet"),
+        ("--log csv --log+ mlflow", "expected mlflow for --log mlflow, got none installed: pip install"),
+    ):
+        assert main(["train", *words.split(), "--runs", str(tmp_path / "runs")]) == 2
+        assert told in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
 
@@ -187,18 +172,6 @@ def wandb(monkeypatch):
     return FakeWandb(monkeypatch)
 
 
-def test_wandb_is_told_everything_offline(wandb, tmp_path):
-    run = trained(tmp_path / "wandb", "--log", "wandb")
-    (begun,) = wandb.begun
-    assert (begun["name"], begun["project"], begun["mode"]) == (run.name, "likewise", "offline")
-    assert Path(begun["dir"]).name == f"{run.name}.partial"
-    assert run.metadata["logged"] == {"wandb": begun["id"]}
-    assert wandb.ended == [{"exit_code": 0}]
-    assert wandb.options["loss.temperature"] == pytest.approx(0.1)
-    losses = [(one["trainer/global_step"], one["loss"]) for one in wandb.logged if "loss" in one]
-    assert losses == run.metrics["loss"]
-
-
 def test_wandb_goes_on_under_its_id_and_learns_of_failure(wandb, run, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "online")
     with pytest.raises(InterruptedError), logging_to(["wandb"], run) as loggers:
@@ -263,15 +236,27 @@ def mlflow(monkeypatch):
     return CLIENTS
 
 
-def test_mlflow_is_told_everything(mlflow, tmp_path):
-    run = trained(tmp_path / "mlflow", "--log", "mlflow")
-    (client,) = mlflow
+def test_every_tool_is_told_everything_wandb_offline_and_a_logger_of_the_trainers_goes_on_beside(
+    wandb, mlflow, tmp_path
+):
+    theirs = ["--trainer.logger", "lightning.pytorch.loggers.CSVLogger"]
+    theirs += ["--trainer.logger.save_dir", str(tmp_path / "theirs")]
+    run = trained(tmp_path / "both", "--log", "wandb", "--log+", "mlflow", *theirs)
+    (begun,), (client,) = wandb.begun, mlflow
+    assert (begun["name"], begun["project"], begun["mode"]) == (run.name, "likewise", "offline")
+    assert Path(begun["dir"]).name == f"{run.name}.partial"
+    assert wandb.ended == [{"exit_code": 0}]
+    assert wandb.options["loss.temperature"] == pytest.approx(0.1)
+    losses = [(one["trainer/global_step"], one["loss"]) for one in wandb.logged if "loss" in one]
+    assert losses == run.metrics["loss"]
     assert (client.uri, client.place) == ("sqlite:///mlflow.db", None)
     assert (client.experiment, client.tags) == ("likewise", {"mlflow.runName": run.name})
     assert client.params["loss.temperature"] == "0.1"
     assert [(step, value) for name, step, value in client.metrics if name == "loss"] == run.metrics["loss"]
     assert client.ended == [("r1", "FINISHED")]
-    assert run.metadata["logged"] == {"mlflow": "r1"}
+    assert run.metadata["logged"] == {"wandb": begun["id"], "mlflow": "r1"}
+    (file,) = (tmp_path / "theirs").rglob("metrics.csv")
+    assert losses_of(file) == run.metrics["loss"]
 
 
 def test_mlflow_uses_its_own_server_and_an_earlier_run(mlflow, run, monkeypatch):

@@ -16,10 +16,15 @@ from likewise.training.processes import process_group
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
-MOMENTS = [  # one after another: a rank, or both, is killed, the run is resumed, and killed again
-    [{1: ("batch", 1)}, {0: ("batch", 3)}, {0: ("checkpoint", 0)}, {0: ("batch", 9), 1: ("batch", 9)}],
-    [{0: ("checkpoint", 2)}, {1: ("batch", 6)}, {0: ("file", "scores.csv")}, {0: ("file", "embeddings.npz")}],
-    [{1: ("batch", 13)}, {0: ("batch", 14)}, {0: ("file", "encoder.safetensors")}, {0: ("file", "report.html")}],
+MOMENTS = [  # one after another: ranks are killed, or the first has no room for larger files, and the run is resumed
+    [
+        *({0: ("full", 60_000)}, {1: ("batch", 3)}, {0: ("checkpoint", 0)}, {0: ("batch", 9), 1: ("batch", 9)}),
+        *({0: ("batch", 14)}, {0: ("file", "embeddings.npz")}),
+    ],
+    [
+        *({0: ("batch", 1)}, {1: ("batch", 6)}, {0: ("checkpoint", 2)}, {1: ("batch", 13)}),
+        *({0: ("file", name)} for name in ("scores.csv", "encoder.safetensors", "report.html")),
+    ],
 ]
 AFTER = [("file", name) for name in ("embeddings.npz", "report.html")]  # all have trained and encoded
 ENDED = "error: expected all 2 processes to go on, got one that has ended: see what it said"
@@ -47,17 +52,19 @@ def _begun(folder, processes):
         assert all(process.is_alive() for process in processes)
 
 
-@pytest.mark.parametrize("moments", MOMENTS, ids=str)
-def test_a_run_whose_processes_were_killed_ends_as_if_they_had_not_been(moments, whole, tmp_path):
+@pytest.mark.parametrize("moments", MOMENTS, ids=["without room, then killed", "killed"])
+def test_a_run_whose_processes_were_cut_ends_as_if_they_had_not_been(moments, whole, tmp_path):
     """The other process ends by itself, and says that it can be resumed; files are the same, bit for bit."""
     save_few(tmp_path)
     words = RUN
     for kills in moments:
         processes = start_together(["train", *words], tmp_path, 2, kills, said=True)
         for rank, status in enumerate(end_of(process) for process in processes):
-            done = rank == 1 and kills.get(0) in AFTER
-            assert status == (-signal.SIGKILL if rank in kills else 0 if done else 2), (kills, rank)
-            if status == 2:
+            full, done = kills.get(rank, " ")[0] == "full", rank == 1 and kills.get(0) in AFTER
+            assert status == (-signal.SIGKILL if rank in kills and not full else 0 if done else 2), (kills, rank)
+            if full:
+                assert "expected room to write files" in _told(tmp_path, rank)
+            elif status == 2:
                 assert _told(tmp_path, rank).startswith(ENDED)
         (left,) = (tmp_path / "runs").iterdir()
         assert left.suffix == ".partial"
@@ -67,23 +74,11 @@ def test_a_run_whose_processes_were_killed_ends_as_if_they_had_not_been(moments,
     same(Run.open(resumed), whole)
 
 
-def test_a_full_disk_ends_both_and_the_run_can_be_resumed(whole, tmp_path):
-    save_few(tmp_path)
-    processes = start_together(["train", *RUN], tmp_path, 2, {0: ("full", 60_000)}, said=True)
-    assert [end_of(process) for process in processes] == [2, 2]
-    assert "expected room to write files" in _told(tmp_path, 0)
-    assert _told(tmp_path, 1).startswith(ENDED)
-    (left,) = (tmp_path / "runs").iterdir()
-    assert [end_of(process) for process in start_together(["train", "--resume", str(left)], tmp_path, 2)] == [0, 0]
-    same(Run.open(left), whole)
-
-
-@pytest.mark.parametrize("rank", [0, 1])
-def test_sigterm_to_one_process_saves_and_ends_both_with_143(rank, tmp_path):
+def test_sigterm_to_one_process_saves_and_ends_both_with_143(tmp_path):
     save_few(tmp_path)
     processes = start_together(["train", *RUN, "--trainer.max_epochs", "100000"], tmp_path, 2, said=True)
     _begun(tmp_path, processes)
-    os.kill(processes[rank].pid, signal.SIGTERM)
+    os.kill(processes[1].pid, signal.SIGTERM)
     assert [end_of(process) for process in processes] == [143, 143]
     assert "resume it with likewise train --resume" in _told(tmp_path, 0)
 
@@ -103,46 +98,41 @@ def test_a_process_that_hangs_ends_the_other(tmp_path):
     assert "resume it with" in told
 
 
-DIFFERENT = {
-    "a temperature": (["--loss.temperature", "0.2"], "loss.init_args.temperature 0.1 on rank 0 and 0.2 on rank 1"),
-    "a number of epochs": (["--trainer.max_epochs", "4"], "trainer.max_epochs 3 on rank 0 and 4 on rank 1"),
-}
-
-
-@pytest.mark.parametrize("case", DIFFERENT)
-def test_processes_that_were_started_differently_are_told_the_difference(case, tmp_path):
+def test_processes_that_were_started_differently_are_told_the_differences(tmp_path):
     save_few(tmp_path)
-    given, expected = DIFFERENT[case]
-    words = ["train", *RUN, "--head", "ProjectionHead", "--loss.temperature", "0.1"]
-    processes = start_together([words, [*words, *given]], tmp_path, 2, said=True)
+    others = ["--loss.temperature", "0.2", "--trainer.max_epochs", "4"]
+    commands = [["train", *RUN, "--loss.temperature", "0.1"], ["train", *RUN, *others]]
+    processes = start_together(commands, tmp_path, 2, said=True)
     assert [end_of(process) for process in processes] == [2, 2]
     for rank in range(2):
         assert _told(tmp_path, rank) == (
-            f"error: expected the same options on all ranks, got {expected}: "
+            "error: expected the same options on all ranks, got loss.init_args.temperature 0.1 on rank 0 and 0.2 on "
+            "rank 1; trainer.max_epochs 3 on rank 0 and 4 on rank 1: "
             "start all with the same command and the same versions"
         )
     assert not (tmp_path / "runs").exists()
 
 
-def test_processes_that_count_differently_do_not_wait_for_ever(tmp_path):
-    save_few(tmp_path)
-    for first, second in ((2, 3), (3, 2)):
-        given = {"WORLD_SIZE": str(first)}, {"WORLD_SIZE": str(second)}
-        processes = start_together(["train", *RUN, "--timeout_minutes", "0.1"], tmp_path, 2, said=True, each=given)
-        assert [end_of(process) for process in processes] == [2, 2]
-        for rank in range(2):
-            assert _told(tmp_path, rank).startswith("error: expected ")
-
-
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_process_that_was_never_started_is_missed(rank, tmp_path):
-    save_few(tmp_path)
-    place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_PORT": str(free_port())}
-    said = tmp_path / "out", tmp_path / "err"
-    words = ["train", *RUN, "--timeout_minutes", "0.02"]
-    assert end_of(start(words, tmp_path, said=said, MASTER_ADDR="127.0.0.1", **place)) == 2
-    told = (tmp_path / "err").read_text().splitlines()[-1]
-    assert "within 0.02 minutes, got no answer from one: see what it does, or raise --timeout_minutes" in told
+def test_processes_that_count_differently_or_were_never_started_are_not_waited_for_for_ever(tmp_path):
+    """Two that take each other for one of three, and either of two alone; all at once, since each waits for minutes."""
+    words, started, missing = ["train", *RUN, "--timeout_minutes"], {}, "within 0.02 minutes, got no answer from one: "
+    for counts in ((2, 3), (3, 2)):
+        (folder := tmp_path / str(counts[0])).mkdir()
+        save_few(folder)
+        each = [{"WORLD_SIZE": str(count)} for count in counts]
+        started[folder] = start_together([*words, "0.1"], folder, 2, said=True, each=each)
+    for rank in range(2):
+        (folder := tmp_path / f"rank {rank}").mkdir()
+        save_few(folder)
+        place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_PORT": str(free_port())}
+        said = folder / "out", folder / "0.err"
+        started[folder] = [start([*words, "0.02"], folder, said=said, MASTER_ADDR="127.0.0.1", **place)]
+    for folder, processes in started.items():
+        for rank, process in enumerate(processes):
+            assert end_of(process) == 2
+            assert _told(folder, rank).startswith("error: expected ")
+            if len(processes) == 1:
+                assert f"{missing}see what it does, or raise --timeout_minutes" in _told(folder, rank)
 
 
 def test_what_one_process_does_is_refused_to_several(monkeypatch, capsys):
@@ -153,32 +143,20 @@ def test_what_one_process_does_is_refused_to_several(monkeypatch, capsys):
 
 
 def test_variables_that_do_not_fit_are_refused(monkeypatch):
-    """A rank that there is not, and more devices than processes were launched."""
+    """A rank that there is not, one that the machine has not, and more devices than processes were launched."""
     for name, value in (("WORLD_SIZE", "2"), ("RANK", "5"), ("LOCAL_WORLD_SIZE", "2")):
         monkeypatch.setenv(name, value)
     with pytest.raises(ValueError, match="expected RANK below WORLD_SIZE, 2, got 5"), process_group({}, minutes=1):
         pass
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOCAL_WORLD_SIZE", "1")
+        told = r"got 1 and LOCAL_RANK 1: let torchrun or srun set these variables"
+        with pytest.raises(ValueError, match=told), process_group({}, minutes=1):
+            pass
     with pytest.raises(ValueError, match=r"expected trainer.devices of 2, as 2 processes were launched, got 3"):
         trainer_of({"accelerator": "cpu", "devices": 3}, [], None)
-
-
-def test_a_place_that_the_machine_has_not_is_refused(tmp_path):
-    save_few(tmp_path)
-    words = ["train", *RUN, "--timeout_minutes", "0.1"]
-    processes = start_together(words, tmp_path, 2, said=True, each=[{"LOCAL_WORLD_SIZE": "1"}] * 2)
-    assert [end_of(process) for process in processes] == [2, 2]
-    assert "got 1 and LOCAL_RANK 1: let torchrun or srun set these variables" in _told(tmp_path, 1)
-
-
-def test_a_run_that_goes_on_with_another_number_of_processes_says_so(tmp_path):
-    save_few(tmp_path)
-    processes = start_together(["train", *RUN], tmp_path, 2, {1: ("batch", 9)}, said=True)
-    assert [end_of(process) for process in processes] == [2, -signal.SIGKILL]
-    (left,) = (tmp_path / "runs").iterdir()
-    assert end_of(start(["train", "--resume", str(left)], tmp_path, said=(tmp_path / "out", tmp_path / "err"))) == 0
-    begun, now = Run.open(left).metadata["device"].split("; then ")
-    assert begun.endswith("2 processes")
-    assert f"begun with {begun}, and now with {now}: results differ" in (tmp_path / "err").read_text()
 
 
 def test_processes_that_read_different_data_are_told_so(tmp_path):
@@ -221,16 +199,19 @@ def test_a_second_training_takes_nothing_for_its_own_that_was_told_in_the_first(
         assert "got loss 0 on rank 0 and 1 on rank 1" in (tmp_path / f"{rank}.told").read_text()
 
 
-def test_slurm_alone_starts_several(tmp_path):
-    """The variables that srun sets, and none of torchrun's."""
+def test_slurm_alone_starts_several_and_a_run_that_goes_on_with_another_number_says_so(tmp_path):
+    """The variables that srun sets, and none of torchrun's; one of the two is lost, and the rest is of one process."""
     save_few(tmp_path)
     common = {"SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "2", "SLURM_JOB_ID": "7"}
     common |= {"SLURM_NODELIST": "localhost", "SLURM_JOB_NAME": "train", "SLURM_NODEID": "0"}
     each = [common | {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)} for rank in range(2)]
     torchruns = dict.fromkeys(("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID"))
     torchruns |= {"MASTER_ADDR": None}
-    words = ["train", *RUN, "--trainer.max_epochs", "1"]
-    processes = start_together(words, tmp_path, 2, each=[torchruns | of for of in each])
-    assert [end_of(process) for process in processes] == [0, 0]
-    (run,) = (tmp_path / "runs").iterdir()
-    assert "2 processes" in Run.open(run).metadata["device"]
+    variables = [torchruns | of for of in each]
+    processes = start_together(["train", *RUN], tmp_path, 2, {1: ("batch", 9)}, said=True, each=variables)
+    assert [end_of(process) for process in processes] == [2, -signal.SIGKILL]
+    (left,) = (tmp_path / "runs").iterdir()
+    assert end_of(start(["train", "--resume", str(left)], tmp_path, said=(tmp_path / "out", tmp_path / "err"))) == 0
+    begun, now = Run.open(left).metadata["device"].split("; then ")
+    assert begun.endswith("2 processes")
+    assert f"begun with {begun}, and now with {now}: results differ" in (tmp_path / "err").read_text()

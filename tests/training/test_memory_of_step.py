@@ -87,43 +87,35 @@ def test_predicting_changes_nothing(monkeypatch):
     assert line.endswith(" of 80 MB at hand")
 
 
-@pytest.mark.parametrize("room", [8000 * MB, None], ids=["much more", "not known"])
-def test_nothing_is_said_where_much_more_is_at_hand_or_nothing_is_known(room, monkeypatch):
+def test_nothing_is_said_where_much_more_is_at_hand_or_nothing_is_known(monkeypatch):
     told = []
-    monkeypatch.setattr(memory, "room", lambda _: room)
-    trained([MemoryOfStep(told.append)], steps=1)
+    for room in (8000 * MB, None):
+        monkeypatch.setattr(memory, "room", lambda _, room=room: room)
+        trained([MemoryOfStep(told.append)], steps=1)
     assert not told
 
 
-def test_where_memory_lacks_fewer_inputs_are_encoded_at_a_time_as_if_asked_for(monkeypatch):
+def test_where_memory_lacks_fewer_inputs_are_encoded_at_a_time_as_if_asked_for_and_in_a_resumed_training(
+    monkeypatch, tmp_path
+):
     told = []
     monkeypatch.setattr(memory, "room", lambda _: 12 * MB)
-    chosen, _ = trained([MemoryOfStep(told.append)])
+    chosen, trainer = trained([MemoryOfStep(told.append)])
     size = chosen.chunk_size
     assert size in {20, 10, 5}
     (line,) = told
     assert f"so {size} of 40 inputs are encoded at a time (--chunk_size {size})" in line
     assert "batch normalisation normalises each part by itself" in line
-    asked, _ = trained(chunk_size=size)
-    torch.testing.assert_close(weights(chosen), weights(asked), rtol=0, atol=0)
-
-
-def test_what_is_asked_for_stays(monkeypatch):
-    told = []
     monkeypatch.setattr(memory, "room", lambda _: MB)
-    module, _ = trained([MemoryOfStep(told.append)], chunk_size=13)
-    assert module.chunk_size == 13
+    told.clear()
+    asked, _ = trained([MemoryOfStep(told.append)], chunk_size=size)  # which stays, however little there is
+    torch.testing.assert_close(weights(chosen), weights(asked), rtol=0, atol=0)
+    assert asked.chunk_size == size
     assert "a step takes about" in told[0]
-
-
-def test_a_training_that_goes_on_keeps_what_was_chosen(monkeypatch, tmp_path):
-    monkeypatch.setattr(memory, "room", lambda _: 12 * MB)
-    whole, _ = trained([MemoryOfStep(print)])
-    _, trainer = trained([MemoryOfStep(print)], steps=2)
-    trainer.save_checkpoint(tmp_path / "half.ckpt")
+    trainer.save_checkpoint(tmp_path / "done.ckpt")
     monkeypatch.setattr(memory, "room", lambda _: 8000 * MB)  # as on another machine
-    resumed, _ = trained([MemoryOfStep(print)], resumed=tmp_path / "half.ckpt")
-    assert resumed.chunk_size == whole.chunk_size is not None
+    resumed, _ = trained([MemoryOfStep(print)], steps=5, resumed=tmp_path / "done.ckpt")
+    assert resumed.chunk_size == size
 
 
 def test_the_room_of_a_container_is_its_limit_less_what_it_holds(monkeypatch, tmp_path):

@@ -11,7 +11,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from likewise.runs import Run
 from likewise.training.inputs import Classifier, LabelPrototypes
-from likewise.training.optimizers import Together, optimizer_of
+from likewise.training.optimization import Together, optimizer_of
 
 
 class Parts(nn.Module):
@@ -51,28 +51,6 @@ def test_each_optimizer_steps_as_alone():
             torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-7)
 
 
-def test_its_state_goes_on():
-    inputs, whole, cut, later = torch.randn(5, 3), Parts(), Parts(), Parts()
-    usual, own = partial(torch.optim.AdamW, lr=0.02), partial(torch.optim.SGD, lr=0.3, momentum=0.5)
-
-    def steps(module, state=None, count=2):
-        optimizer = optimizer_of(module, usual, makers={module.prototypes: own})
-        if state is not None:
-            optimizer.load_state_dict(state)
-        for _ in range(count):
-            optimizer.zero_grad()
-            module(inputs).backward()
-            optimizer.step()
-        return optimizer.state_dict()
-
-    steps(whole, count=4)
-    state = steps(cut)
-    later.load_state_dict(cut.state_dict())
-    steps(later, state)
-    for one, other in zip(whole.parameters(), later.parameters(), strict=True):
-        assert torch.equal(one, other)
-
-
 def test_a_rate_alone_is_of_the_usual_optimizer():
     usual = partial(torch.optim.AdamW, lr=0.02, weight_decay=0.3)
     made = LabelPrototypes(lr=0.5).optimizer_of(usual)
@@ -82,18 +60,15 @@ def test_a_rate_alone_is_of_the_usual_optimizer():
     assert Classifier().optimizer_of(usual) is None
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
+def test_rates_and_optimizers_that_are_none_are_told():
+    for given, words in (
         ({"lr": 0.0}, r"lr above 0, or a rate_factor, got 0\.0"),
         ({"lr": 0.1, "rate_factor": 2}, "or a rate_factor, got 0.1 with rate_factor 2: leave one out"),
         ({"optimizer": "SGD"}, "lr beside optimizer, got none for SGD"),
         ({"lr": 0.1, "optimizer": "torch.nn.Linear"}, "class of kind Optimizer, got torch.nn.Linear"),
-    ],
-)
-def test_rates_and_optimizers_that_are_none_are_told(given, words):
-    with pytest.raises(ValueError, match=words):
-        LabelPrototypes(**given)
+    ):
+        with pytest.raises(ValueError, match=words):
+            LabelPrototypes(**given)
 
 
 @pytest.mark.process
@@ -102,7 +77,16 @@ def test_a_run_with_two_optimizers_goes_on_as_if_it_had_not_been_cut(tmp_path):
     words = ["--loss", "ProxyAnchorLoss", "--inputs", "LabelPrototypes", "--inputs.lr", "0.2"]
     words += ["--inputs.optimizer", "SGD", "--encoder.width", "4", "--subset", "Fraction", "--subset.fraction", "0.2"]
     words += ["--epochs", "3", "--batch_size", "32"]
-    words += ["--report", "false", "--checkpoint_minutes", "1e-9", "--trainer.accelerator", "cpu"]
+    words += [
+        "--evaluations",
+        "[]",
+        "--report",
+        "false",
+        "--checkpoint_minutes",
+        "1e-9",
+        "--trainer.accelerator",
+        "cpu",
+    ]
     weights = []
     for name, moments in (("whole", []), ("cut", [("batch", 11)])):
         (tmp_path / name).mkdir()

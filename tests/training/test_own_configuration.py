@@ -1,10 +1,9 @@
 """What a run is made of stands in its config.yaml and in what is said, and a run made anew from it equals it."""
 
-import json
-
 import numpy as np
 import pytest
 import yaml
+from trainings import save_pairs
 
 from likewise.report.run_summary import summary_table
 from likewise.workflows import Silent, train
@@ -12,7 +11,6 @@ from likewise.workflows import Silent, train
 pytestmark = pytest.mark.slow
 FEW = {"epochs": 1, "evaluations": [], "report": False, "device": "cpu"}
 SHARED = {"data.second": "other", "inputs": "SecondTower", "inputs.shared": True}
-WORDS = ["red", "green", "blue", "cat", "dog", "tree"]
 
 
 def save(folder):
@@ -22,15 +20,10 @@ def save(folder):
     sets = rng.random((60, 3)) < 0.5
     sets[:, 0] |= ~sets.any(axis=1)
     np.savez(folder / "sets.npz", vectors=rng.random((60, 5), dtype=np.float32), labels=sets)
-    texts = [[" ".join(rng.choice(WORDS, size=3)) for _ in range(2)] for _ in range(60)]
-    rows = (
-        {"one": one, "other": other, "counts": [float(len(one)), row / 60]} for row, (one, other) in enumerate(texts)
-    )
-    (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return {
         "images": {"data": str(folder / "images.npz"), "encoder.width": 4},
         "sets": {"data": str(folder / "sets.npz"), "encoder": "MLP", "encoder.width": 4},
-        "pairs": {"data": "Pairs", "data.path": str(folder / "pairs.jsonl"), "data.first": "one"}
+        "pairs": save_pairs(folder, 60)
         | {"encoder": "BagOfTokens", "encoder.width": 4, "encoder.vocabulary": 50, "head.out_dim": 4},
     }
 
@@ -39,7 +32,6 @@ def save(folder):
     ("data", "options", "inputs", "changes"),
     [
         ("images", {}, None, ["RandomAffine"]),
-        ("images", {"loss": "ArcFaceLoss"}, ["LabelPrototypes"], ["RandomAffine"]),
         ("images", {"loss": "BYOLLoss"}, ["Momentum", "Predictor"], ["RandomAffine"]),
         ("images", {"loss": "PrototypicalLoss"}, ["EpisodeMeans"], []),
         ("sets", {"loss": "NWSLoss"}, ["Momentum", "KeyQueue", "LabelPrototypes"], ["FeatureDropout"]),

@@ -7,6 +7,7 @@ import pytest
 import torch
 from command_worker import end_of, killed_and_resumed, start, start_together
 from safetensors.torch import load_file
+from trainings import save_pairs
 
 from likewise.data import Texts
 from likewise.report.run_summary import summary_table
@@ -14,7 +15,6 @@ from likewise.runs import Run
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
-WORDS = ["red", "green", "blue", "small", "large", "round", "flat", "cat", "dog", "tree", "house", "runs", "sleeps"]
 COMMON = ["--data", "Pairs", "--data.path", "pairs.jsonl", "--data.first", "one", "--loss.temperature", "learned"]
 COMMON += ["--encoder", "BagOfTokens", "--encoder.width", "8", "--encoder.vocabulary", "200", "--head.out_dim", "6"]
 COMMON += ["--batch_size", "24", "--trainer.accelerator", "cpu"]
@@ -26,27 +26,9 @@ FORM = ["--loss", "InfoNCELoss", "--loss.symmetric", "true"]
 EXACT = ["--encoder.dropout", "0", "--trainer.precision", "64-true", "--optimizer", "SGD", "--optimizer.lr", "0.1"]
 
 
-def _save(folder, count=120):
-    """Texts with vectors of their words' counts, in which every fifth text occurs again, other texts, and negatives."""
-    rng = np.random.default_rng(0)
-    texts = [" ".join(rng.choice(WORDS, size=4)) for _ in range(count)]
-    texts[4::5] = texts[::5]
-    vectors = [[float(text.split().count(word)) for word in WORDS] for text in texts]
-    rows = (
-        {
-            "one": text,
-            "counts": vector,
-            "other": f"{text[::-1]} {row % 7}",
-            "wrong": [vectors[(row + step) % count] for step in range(1, 1 + row % 3)],
-        }
-        for row, (text, vector) in enumerate(zip(texts, vectors, strict=True))
-    )
-    (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
 def _trained(folder, *words, processes=1):
     folder.mkdir(exist_ok=True)
-    _save(folder)
+    save_pairs(folder)
     arguments = ["train", *COMMON, *words]
     started = [start(arguments, folder)] if processes == 1 else start_together(arguments, folder, processes)
     assert [end_of(process) for process in started] == [0] * processes
@@ -73,17 +55,10 @@ def _check_alike(one, two):
             assert torch.allclose(value, theirs[name], rtol=1e-10, atol=1e-10), name
 
 
-@pytest.mark.parametrize(
-    "moments",
-    [
-        [("batch", 0), ("batch", 4), ("checkpoint", 0)],
-        [("batch", 5), ("file", "second-encoder.safetensors"), ("file", "encoder.safetensors")],
-        [("file", "embeddings.npz")],
-    ],
-    ids=str,
-)
-def test_a_run_of_pairs_that_was_killed_ends_as_if_it_had_not_been(moments, whole, tmp_path):
-    _save(tmp_path)
+def test_a_run_of_pairs_that_was_killed_ends_as_if_it_had_not_been(whole, tmp_path):
+    save_pairs(tmp_path)
+    moments = [("batch", 0), ("batch", 4), ("checkpoint", 0), ("batch", 8)]
+    moments += [("file", name) for name in ("second-encoder.safetensors", "encoder.safetensors", "embeddings.npz")]
     resumed = Run.open(killed_and_resumed([*COMMON, *FORM, *VECTORS], tmp_path, *moments))
     _check_same_files(resumed, whole)
     ours, theirs = (np.load(of.embeddings) for of in (resumed, whole))
@@ -92,12 +67,10 @@ def test_a_run_of_pairs_that_was_killed_ends_as_if_it_had_not_been(moments, whol
         assert np.array_equal(ours[name], theirs[name]), name
 
 
-@pytest.mark.parametrize(("form", "most"), [(FORM, 3), (["--loss", "SupConLoss"], 2)], ids=["InfoNCE", "SupCon"])
-def test_several_processes_train_both_towers_as_one_does(form, most, tmp_path):
+@pytest.mark.parametrize(("form", "count"), [(FORM, 3), (["--loss", "SupConLoss"], 2)], ids=["InfoNCE", "SupCon"])
+def test_several_processes_train_both_towers_as_one_does(form, count, tmp_path):
     words = [*form, *VECTORS, *EXACT, "--loss.gather_distributed", "true"]
-    one, *several = (_trained(tmp_path / str(count), *words, processes=count) for count in range(1, most + 1))
-    for run in several:
-        _check_alike(one, run)
+    _check_alike(*(_trained(tmp_path / str(processes), *words, processes=processes) for processes in (1, count)))
 
 
 def test_a_guided_run_is_resumed_and_trained_by_two_processes(whole, tmp_path):
@@ -105,7 +78,7 @@ def test_a_guided_run_is_resumed_and_trained_by_two_processes(whole, tmp_path):
     words += ["--loss.guide_margin", "0.2", "--loss.gather_distributed", "true"]
     one, two = (_trained(tmp_path / str(count), *words, processes=count) for count in (1, 2))
     _check_alike(one, two)
-    _save(tmp_path)
+    save_pairs(tmp_path)
     _check_same_files(Run.open(killed_and_resumed([*COMMON, *words], tmp_path, ("batch", 5))), one)
 
 
@@ -115,24 +88,19 @@ def test_chunks_and_accumulation_train_both_towers(tmp_path):
     _check_alike(whole, _trained(tmp_path / "chunked", *words, "--chunk_size", "7"))
 
 
-def test_a_shared_tower_trains_in_bf16_and_is_kept_once(tmp_path):
+def test_a_shared_tower_trains_in_bf16_is_kept_once_and_keeps_its_tokens_in_a_later_run(tmp_path):
     words = [*FORM, *TEXTS[:-2], "--inputs.shared", "true", "--trainer.precision", "bf16-mixed"]
-    run = _trained(tmp_path, *words)
+    run = _trained(tmp_path / "first", *words)
     assert not run.second_weights.exists()
     assert run.metadata["second"]["encoder"] is None
     assert run.metadata["run_summary"]["second"]["encoder"] is None
     assert dict(summary_table(run.metadata))["augmentation"] == "TokenDropout(probability=0.1, mask_id=1)"
     assert torch.equal(*(run.encoder(side).encode(Texts(["red cat", "a dog"])) for side in ("first", "second")))
-
-
-def test_a_shared_tower_of_an_earlier_run_keeps_its_tokens(tmp_path):
-    first = _trained(tmp_path / "first", *FORM, *TEXTS[:-2], "--inputs.shared", "true")
-    folder = tmp_path / "second"
-    folder.mkdir()
+    (folder := tmp_path / "second").mkdir()
     rows = [{"one": f"other words {row}", "other": f"and more of them {row * 7}"} for row in range(60)]
     (folder / "others.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     words = ["--data", "Pairs", "--data.path", "others.jsonl", "--data.first", "one", "--inputs.shared", "true"]
     words += [*FORM, *TEXTS[:-2], "--epochs", "1", "--report", "false", "--batch_size", "16"]
-    words += ["--encoder", "FromRun", "--encoder.run", str(first.folder)]
+    words += ["--encoder", "FromRun", "--encoder.run", str(run.folder)]
     path = killed_and_resumed(words, folder)
-    assert torch.equal(Run.open(path).encoder().tokenizer, first.encoder().tokenizer)
+    assert torch.equal(Run.open(path).encoder().tokenizer, run.encoder().tokenizer)

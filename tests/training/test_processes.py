@@ -42,6 +42,7 @@ raise SystemExit(main(sys.argv[1:]))
 """
 COMMON = ["--encoder", "mine.Small", "--keep", "last", "--keep_checkpoints", "true", "--batches.batch_size", "120"]
 COMMON += ["--trainer.max_epochs", "2", "--trainer.accelerator", "cpu", "--optimizer", "SGD", "--optimizer.lr", "0.5"]
+COMMON += ["--evaluations", "KNN", "--report", "false"]
 
 
 def _train(folder, arguments, processes):
@@ -56,19 +57,9 @@ def _train(folder, arguments, processes):
 def test_two_processes_end_together_when_validation_is_no_better(tmp_path):
     """Only the first of them evaluates; with so low a rate, equal scores end the training after the second epoch."""
     arguments = ["--loss", "SupConLoss", "--patience", "1", "--validation_epochs", "1", "--trainer.max_epochs", "6"]
-    run = _train(tmp_path / "two", [*arguments, "--optimizer.lr", "1e-30", "--report", "false"], 2)
+    run = _train(tmp_path / "two", [*arguments, "--optimizer.lr", "1e-30"], 2)
     assert {score.epoch for score in run.scores if score.epoch} == {1, 2}
     assert run.stage == "finished"
-
-
-def test_two_processes_refuse_a_patience_together(tmp_path):
-    """Each in its line, before the run is there; none waits for the other."""
-    (tmp_path / "mine.py").write_text(MINE)
-    started = start_together(["train", *COMMON, "--loss", "SupConLoss", "--patience", "0"], tmp_path, 2, said=True)
-    assert [end_of(process) for process in started] == [2, 2]
-    assert "patience" in (tmp_path / "1.err").read_text()
-    assert "Traceback" not in (tmp_path / "1.err").read_text()
-    assert not (tmp_path / "runs").exists()
 
 
 def test_three_processes_of_which_one_sees_published_weights_refuse_together(tmp_path):
@@ -143,7 +134,7 @@ class Counting(Small):
 """
 ENCODED = ["train", "--encoder", "counting.Counting", "--loss", "SupConLoss", "--batches.batch_size", "60"]
 ENCODED += ["--trainer.max_epochs", "1", "--trainer.accelerator", "cpu", "--validation_epochs", "0"]
-ENCODED += ["--workers", "0", "--report", "false"]
+ENCODED += ["--workers", "0", "--evaluations", "KNN", "--report", "false"]
 ENCODED += ["--data", "Folder", "--data.path", "photos", "--data.size", "8"]
 DAMAGED = ("train/dark/007.png", "train/dark/290.png", "train/light/140.png", "test/light/100.png")
 

@@ -20,15 +20,18 @@ RUN = [
     *("--loss", "RASCALLoss", "--loss.temperature", "learned", "--temperature_rate_factor", "10"),
     *("--trainer.max_epochs", "3", "--trainer.accumulate_grad_batches", "2"),
     *("--trainer.accelerator", "cpu", "--checkpoint_minutes", "1e-9", "--validation_epochs", "2"),
-    *("--keep_checkpoints", "true"),  # so that all that a run has learned can be compared
+    *("--evaluations", "KNN", "--keep_checkpoints", "true"),  # so that all that a run has learned can be compared
 ]
 BATCHES = 5  # an epoch; with two accumulated, steps of the optimizer after the batches 1, 3, 4, 6, 8, 9, ...
-MOMENTS = [  # one after another: a run is killed, goes on, and is killed again
-    [("batch", 0), ("batch", 7), ("checkpoint", 0), ("file", "encoder.safetensors")],
-    [("checkpoint", 0), ("batch", 3), ("batch", 9), ("file", "embeddings.npz")],
-    [("batch", 4), ("checkpoint", 4), ("file", "scores.csv"), ("file", "report.html")],
-    [("checkpoint", 4), ("batch", 14)],
-    [("batch", 5), ("batch", 9), ("batch", 10), ("batch", 14)],
+MOMENTS = [  # one after another: a run is cut, goes on, and is cut again; "full": the disk has no room for larger files
+    [
+        *(("full", 20_000), ("batch", 0), ("batch", 4), ("checkpoint", 0), ("full", 60_000), ("batch", 9)),
+        *(("batch", 14), ("file", "encoder.safetensors"), ("full", 1_000_000), ("file", "report.html")),
+    ],
+    [
+        *(("checkpoint", 0), ("batch", 3), ("batch", 5), ("checkpoint", 1), ("truncated", 10)),
+        *(("checkpoint", 1), ("file", "scores.csv"), ("file", "embeddings.npz")),
+    ],
 ]
 
 
@@ -57,16 +60,37 @@ def same(one, other):
     assert np.array_equal(np.load(one.embeddings)["test_features"], np.load(other.embeddings)["test_features"])
 
 
-@pytest.mark.parametrize("moments", MOMENTS, ids=str)
-def test_a_run_that_was_killed_ends_as_if_it_had_not_been(moments, whole, tmp_path):
-    """Weights, RASCAL's cache, curves and results, bit for bit; within an epoch and with accumulated gradients too."""
+@pytest.mark.parametrize("moments", MOMENTS, ids=["killed, or without room", "killed, a checkpoint truncated"])
+def test_a_run_that_was_cut_at_any_moment_ends_as_if_it_had_not_been(moments, whole, tmp_path):
+    """Files are the same, bit for bit; a truncated checkpoint gives way to the one before; a full disk has a remedy."""
     save_few(tmp_path)
-    same(Run.open(killed_and_resumed(RUN, tmp_path, *moments)), whole)
+    words = ["train", *RUN]
+    for cause, moment in moments:
+        kill = ("batch", moment) if cause == "truncated" else (cause, moment)
+        status = end_of(start(words, tmp_path, kill, [tmp_path / "out", tmp_path / "err"]))
+        (left,) = (tmp_path / "runs").iterdir()
+        assert left.suffix == ".partial"
+        if cause == "full":
+            told = (tmp_path / "err").read_text().splitlines()[-1]
+            assert told.startswith("error: expected room to write files, got the system's [Errno 27]")
+            assert "make some; what the run had written is left in" in told
+            assert "resume it with likewise train --resume" in told
+            assert told.endswith(left.name)
+        if cause == "truncated":
+            with Run.open(left).checkpoint.open("r+b") as file:
+                file.truncate(Run.open(left).checkpoint.stat().st_size - 1000)
+        assert status == (2 if cause == "full" else -signal.SIGKILL), (cause, moment)
+        words = ["train", "--resume", str(left)]
+    assert end_of(start(words, tmp_path)) == 0
+    (left,) = (tmp_path / "runs").iterdir()
+    assert left.suffix != ".partial"
+    same(Run.open(left), whole)
 
 
 def test_steps_that_end_within_an_epoch_leave_their_last_state(tmp_path):
     """Its checkpoint is of the weights that are saved, and a run that is killed after it ends as if it had not been."""
-    words, runs = [*RUN, "--steps", "5", "--trainer.max_epochs", "-1", "--checkpoint_minutes", "10"], []
+    words, runs = [*RUN, "--steps", "5", "--trainer.max_epochs", "-1", "--report", "false"], []
+    words += ["--checkpoint_minutes", "10"]
     for name, moments in (("whole", []), ("killed", [("file", "embeddings.npz")])):
         (tmp_path / name).mkdir()
         save_few(tmp_path / name)
@@ -77,35 +101,7 @@ def test_steps_that_end_within_an_epoch_leave_their_last_state(tmp_path):
     same(*runs)
 
 
-def test_a_truncated_checkpoint_is_skipped_for_the_previous_one(whole, tmp_path):
-    save_few(tmp_path)
-    assert end_of(start(["train", *RUN], tmp_path, ("batch", 10))) == -signal.SIGKILL
-    (left,) = (tmp_path / "runs").iterdir()
-    checkpoint = Run.open(left).checkpoint
-    with checkpoint.open("r+b") as file:
-        file.truncate(checkpoint.stat().st_size - 1000)
-    assert end_of(start(["train", "--resume", str(left)], tmp_path)) == 0
-    same(Run.open(left), whole)
-
-
-def test_a_full_disk_ends_a_run_that_can_be_resumed(whole, tmp_path):
-    """At the first file, in a checkpoint, in the report: one line with the remedy, and the same files in the end."""
-    save_few(tmp_path)
-    words = RUN
-    for size in (20_000, 60_000, 1_000_000):
-        assert end_of(start(["train", *words], tmp_path, ("full", size), [tmp_path / "out", tmp_path / "err"])) == 2
-        told = (tmp_path / "err").read_text().splitlines()[-1]
-        assert told.startswith("error: expected room to write files, got the system's [Errno 27]")
-        (left,) = (tmp_path / "runs").iterdir()
-        words = ["--resume", str(left)]
-        assert "make some; what the run had written is left in" in told
-        assert "resume it with likewise train --resume" in told
-        assert told.endswith(left.name)
-    assert end_of(start(["train", *words], tmp_path)) == 0
-    same(Run.open(left), whole)
-
-
-def test_sigterm_saves_and_ends_with_143(whole, tmp_path):
+def test_sigterm_saves_and_ends_with_143(tmp_path):
     save_few(tmp_path)
     process = start(["train", *RUN, "--trainer.max_epochs", "100000"], tmp_path)
     while not list(tmp_path.glob("runs/*/checkpoint.ckpt")):
@@ -115,4 +111,3 @@ def test_sigterm_saves_and_ends_with_143(whole, tmp_path):
     assert end_of(process) == 143
     (left,) = (tmp_path / "runs").iterdir()
     assert torch.load(Run.open(left).checkpoint, weights_only=True)["global_step"] > 0
-    assert whole.stage == "finished"

@@ -4,7 +4,6 @@ import math
 import warnings
 from datetime import timedelta
 
-import lightning
 import pytest
 import torch
 from trainings import Rates, fitted
@@ -14,7 +13,7 @@ from likewise.losses import NTXentLoss
 from likewise.models import MLP
 from likewise.report.run_summary import training_warnings
 from likewise.training import Constant, Cosine, Pretraining, Schedule, Steps, TrainingData
-from likewise.training.fine_tuning import FineTuning
+from likewise.training.optimization import FineTuning
 
 pytestmark = pytest.mark.slow
 RATE = 0.01
@@ -38,7 +37,7 @@ def cosine(steps, warmup, start=0.0, end=0.0):
     return factors
 
 
-def trained(schedule, *, batches=4, rate=RATE, fine_tuning=None, checkpoint=None, callbacks=(), **limits):
+def trained(schedule, *, batches=4, rate=RATE, fine_tuning=None, **limits):
     """Train a small network, and return the module and the factor of each step."""
     torch.manual_seed(0)
     encoder = MLP((3,), width=4)
@@ -46,7 +45,7 @@ def trained(schedule, *, batches=4, rate=RATE, fine_tuning=None, checkpoint=None
     module = Pretraining(encoder, None, NTXentLoss(), lambda groups: torch.optim.SGD(groups, lr=rate), **options)
     rates = Rates()
     data = TrainingData(Samples(torch.rand(4 * batches, 3)), Views(batch_size=4))
-    fitted(module, data, checkpoint, callbacks=[rates, *callbacks], **limits)
+    fitted(module, data, callbacks=[rates], **limits)
     return module, [rate / RATE for rate in rates.first]
 
 
@@ -99,32 +98,15 @@ def test_a_warm_up_takes_at_most_half_of_a_time():
             assert schedule.factor(5 * share, share) == pytest.approx(expected)
 
 
-def test_a_resumed_training_follows_the_schedule_of_the_whole(tmp_path):
-    class Save(lightning.Callback):
-        def on_train_batch_end(self, trainer, *_):
-            if trainer.global_step == 3:
-                trainer.save_checkpoint(tmp_path / "early.ckpt")
-
-    with pytest.warns(UserWarning, match="a warm-up of 5 epochs"):
-        *_, whole = trained(Cosine(5), max_epochs=3, callbacks=[Save()])
-    with pytest.warns(UserWarning, match="a warm-up of 5 epochs"):
-        *_, rest = trained(Cosine(5), max_epochs=3, checkpoint=tmp_path / "early.ckpt")
-    assert rest == whole[3:]
-
-
-@pytest.mark.parametrize(
-    ("schedule", "options", "limits"),
-    [
-        (Constant(), {"rate": 0.0}, {"max_epochs": 1}),
-        (Constant(), {"rate": 0.0}, {"max_epochs": -1, "max_time": timedelta(seconds=0.3)}),
-        (Steps([0], 0.0), {}, {"max_steps": 2}),
-        (Never(), {}, {"max_epochs": 2}),
-    ],
-    ids=str,
-)
-def test_a_rate_of_0_in_every_step_is_refused_before_the_first(schedule, options, limits):
-    with pytest.raises(ValueError, match="a learning rate above 0 in some step, got 0 in all: raise --lr"):
-        trained(schedule, **options, **limits)
+def test_a_rate_of_0_in_every_step_is_refused_before_the_first():
+    for schedule, rate, limits in (
+        (Constant(), 0.0, {"max_epochs": 1}),
+        (Constant(), 0.0, {"max_epochs": -1, "max_time": timedelta(seconds=0.3)}),
+        (Steps([0], 0.0), RATE, {"max_steps": 2}),
+        (Never(), RATE, {"max_epochs": 2}),
+    ):
+        with pytest.raises(ValueError, match="a learning rate above 0 in some step, got 0 in all: raise --lr"):
+            trained(schedule, rate=rate, **limits)
 
 
 def test_a_schedule_that_ends_at_0_and_a_training_without_steps_are_let_be():

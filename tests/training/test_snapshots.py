@@ -71,14 +71,21 @@ def test_the_last_steps_of_the_first_and_the_last_epoch_are_kept_and_others_have
     assert loss.hooks[-1] == 0
 
 
-def test_training_is_bit_for_bit_what_it_is_without(run, tmp_path):
-    weights = [train(run, lw.SupConLoss()), train(Run.create(tmp_path, "other"), lw.SupConLoss(), keep=False)]
-    assert all(torch.equal(value, weights[1].state_dict()[name]) for name, value in weights[0].state_dict().items())
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """An uninterrupted run, and its state."""
+    run = Run.create(tmp_path_factory.mktemp("whole"), "whole")
+    return run, train(run, lw.SupConLoss()).state_dict()
+
+
+def test_training_is_bit_for_bit_what_it_is_without(whole, run):
+    without = train(run, lw.SupConLoss(), keep=False).state_dict()
+    assert all(torch.equal(value, without[name]) for name, value in whole[1].items())
 
 
 @pytest.mark.parametrize(
     ("limits", "last"),
-    [({"max_epochs": 1}, None), ({"max_steps": 2}, None), ({"max_steps": 5}, (2, 4))],
+    [({"max_steps": 2}, None), ({"max_steps": 5}, (2, 4))],
 )
 def test_however_a_training_is_limited_its_last_step_is_kept(limits, last, run):
     loss = Recorder()
@@ -89,14 +96,12 @@ def test_however_a_training_is_limited_its_last_step_is_kept(limits, last, run):
     check(found["last" if last else "first"], loss.calls[-1], epoch=epoch, step=step)
 
 
-@pytest.mark.parametrize("batch", [1, BATCHES, BATCHES + 2])
-def test_a_resumed_training_leaves_the_same_file(batch, run, tmp_path):
-    whole = Run.create(tmp_path, "whole")
-    train(whole, lw.SupConLoss())
-    with pytest.raises(InterruptedError):
-        train(run, lw.SupConLoss(), also=[Kill(batch)])
+def test_a_resumed_training_leaves_the_same_file(whole, run):
+    for batch in (1, BATCHES, BATCHES + 2):
+        with pytest.raises(InterruptedError):
+            train(run, lw.SupConLoss(), also=[Kill(batch)], resume=run.checkpoint.exists())
     train(run, lw.SupConLoss(), resume=True)
-    assert run.batches.read_bytes() == whole.batches.read_bytes()
+    assert run.batches.read_bytes() == whole[0].batches.read_bytes()
 
 
 def test_large_batches_are_cut_to_whole_samples(run, monkeypatch):

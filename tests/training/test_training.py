@@ -15,8 +15,8 @@ from likewise.data import Digits, Samples, Stratified, Views
 from likewise.losses.base import ContrastiveLoss
 from likewise.models import ConvNet, ProjectionHead
 from likewise.training import Constant, Cosine, KeyQueue, LabelPrototypes, Momentum, Pretraining, TrainingData
-from likewise.training.loader import Loader, Position
-from likewise.training.optimizers import optimizer_of
+from likewise.training.data import Loader, Position
+from likewise.training.optimization import optimizer_of
 
 pytestmark = pytest.mark.slow
 
@@ -31,14 +31,6 @@ class Recorder(ContrastiveLoss):
     def forward(self, embeddings, sample_index=None):
         self.calls.append((embeddings.shape, sample_index))
         return self.scale * embeddings.square().mean()
-
-
-class Everything(Recorder):
-    """The same, with several named arguments and an optional one."""
-
-    def forward(self, embeddings, class_logits, prototypes, labels, sample_index, other=None):
-        self.calls.append((embeddings, class_logits, prototypes, labels, sample_index, other))
-        return (embeddings @ prototypes.T).square().mean() + class_logits.square().mean()
 
 
 @functools.cache
@@ -76,45 +68,20 @@ def test_a_matryoshka_is_trained_by_and_its_loss_is_the_modules():
     torch.testing.assert_close(trainer.logged_metrics["loss"], expected)
 
 
-def test_a_loss_receives_prototypes_and_class_logits_that_are_learned_with_the_rest():
-    loss = Everything()
-    module, _ = _fit(loss, data=_data(views=3), max_steps=1)
-    z, logits, prototypes, labels, index, other = loss.calls[0]
-    assert (z.shape, logits.shape, other) == ((64, 3, 5), (64, 3, 10), None)
-    assert prototypes is module.inputs.by_class["LabelPrototypes"].rows.weight
-    assert prototypes.shape == (10, 5)
-    assert torch.equal(labels, _train().labels[index])
-    assert len(set(index.tolist())) == 64
-    learned = {id(of) for group in module.optimizers().param_groups for of in group["params"]}
-    for of in (prototypes, module.inputs.by_class["Classifier"].linear.weight):
-        assert id(of) in learned
-        assert of.grad.abs().sum() > 0
+def test_prototypes_and_class_logits_need_the_training_part():
+    for loss in (lw.ProxyNCALoss(), lw.PaCoLoss()):
+        with pytest.raises(ValueError, match=r"expected labels for \w+Loss.*pass samples= with labels"):
+            _pretraining(loss, samples=None)
 
 
-@pytest.mark.parametrize(
-    ("loss", "parts"), [(lw.SupConLoss, {"encoder", "head"}), (lw.CrossEntropyLoss, {"encoder", "inputs"})]
-)
-def test_only_what_a_loss_takes_is_made(loss, parts):
-    assert {name.split(".")[0] for name in _pretraining(loss()).state_dict()} == parts
-
-
-@pytest.mark.parametrize("loss", [lw.ProxyNCALoss(), lw.PaCoLoss()])
-def test_prototypes_and_class_logits_need_the_training_part(loss):
-    with pytest.raises(ValueError, match=r"expected labels for \w+Loss.*pass samples= with labels"):
-        _pretraining(loss, samples=None)
-
-
-TRAINED = (
-    *(lw.InfoNCELoss, lw.NPairsLoss, lw.NTXentLoss, lw.DCLLoss, lw.HardNegativeLoss, lw.TripletLoss),
-    *(lw.SupConLoss, lw.KCLLoss, lw.BCLLoss, lw.PaCoLoss, lw.ProxyNCALoss, lw.CrossEntropyLoss, lw.BYOLLoss),
-    *(lw.LiftedStructureLoss, lw.ArcFaceLoss, lw.CosFaceLoss, lw.ProxyAnchorLoss),
-    *(lambda: lw.SupConLoss(form="pairs"), lambda: lw.MultiSimilarityLoss(epsilon=0.1)),
-    *(lambda: lw.RASCALLoss(320, 5), lambda: lw.RASCALLoss(320, 5, rank_level="sample")),
+TRAINED = (  # one for each way in which a loss is given its arguments, and the ranks of both levels
+    *(lw.InfoNCELoss, lw.NTXentLoss, lw.TripletLoss, lw.SupConLoss, lw.PaCoLoss, lw.ProxyNCALoss, lw.CrossEntropyLoss),
+    *(lw.BYOLLoss, lambda: lw.RASCALLoss(320, 5), lambda: lw.RASCALLoss(320, 5, rank_level="sample")),
 )
 
 
 @pytest.mark.parametrize("make", TRAINED)
-def test_every_loss_falls_in_training(make):
+def test_losses_fall_in_training(make):
     losses = []
 
     class Watch(lightning.Callback):
@@ -159,32 +126,6 @@ def test_a_loss_that_is_not_reduced_is_refused():
         _fit(Recorder(torch.ones(1)))
 
 
-def test_one_view_is_refused_if_two_are_needed():
-    with pytest.raises(ValueError, match="two or more views"):
-        _fit(lw.NTXentLoss(), data=_data(views=1))
-
-
-@pytest.mark.parametrize(
-    ("make", "held"),
-    [
-        (lw.SupConLoss, set()),
-        (lw.ProxyNCALoss, {"inputs.by_class.LabelPrototypes.rows.weight"}),
-        (lw.PaCoLoss, {"inputs.by_class.Classifier.linear.weight"}),
-        (lambda: lw.RASCALLoss(1213, 5), {"loss.cache.features", "loss.cache.valid"}),
-        (lambda: lw.NTXentLoss(temperature="learned"), {"loss.log_temperature"}),
-    ],
-)
-def test_a_checkpoint_restores_features_and_the_state_of_the_loss(make, held, tmp_path):
-    module, trainer = _fit(make())
-    trainer.save_checkpoint(tmp_path / "checkpoint.ckpt")
-    images = _train().inputs[:400]
-    other = _pretraining(make())
-    assert not any(torch.equal(other.state_dict()[name], module.state_dict()[name]) for name in held)
-    other.load_state_dict(torch.load(tmp_path / "checkpoint.ckpt", weights_only=True)["state_dict"])
-    assert torch.equal(module.encoder.encode(images), other.encoder.encode(images))
-    assert all(torch.equal(other.state_dict()[name], module.state_dict()[name]) for name in held)
-
-
 def test_the_schedule_multiplies_each_group_by_its_own_factor():
     """Decay only for matrices; prototypes at ten times the rate; linear warm-up, then half a cosine."""
     schedule = Cosine(warmup_epochs=1, end=0.1)
@@ -203,64 +144,51 @@ def test_the_schedule_multiplies_each_group_by_its_own_factor():
     assert decays == {True: 0.01, False: 0.0}
 
 
-def test_a_learned_temperature_is_logged_and_has_a_rate_of_its_own_without_decay():
-    module = _pretraining(lw.InfoNCELoss(temperature="learned"), temperature_rate_factor=10.0, schedule=Constant())
-    seen = []
+def test_a_learned_temperature_is_logged_and_has_a_rate_of_its_own_without_decay_as_a_bias_has_none():
+    loss, seen = lw.SigLIPLoss(temperature="learned", bias="learned"), []
+    module = _pretraining(loss, temperature_rate_factor=10.0, schedule=Constant())
 
     class Watch(lightning.Callback):
         def on_train_batch_end(self, trainer, *_):
             seen.append(float(trainer.callback_metrics["temperature"]))
 
     _, trainer = _fit(None, module=module, callbacks=[Watch()])
-    groups = [of for of in trainer.optimizers[0].param_groups if module.loss.log_temperature in set(of["params"])]
-    assert [(len(of["params"]), of["lr"], of["weight_decay"]) for of in groups] == [(1, 0.01, 0.0)]
-    assert seen[0] == pytest.approx(0.07)
+    of = {one: group for group in trainer.optimizers[0].param_groups for one in group["params"]}
+    assert [of[loss.log_temperature][name] for name in ("lr", "weight_decay")] == [0.01, 0.0]
+    assert [of[loss.bias][name] for name in ("lr", "weight_decay")] == [0.001, 0.0]
+    assert seen[0] == pytest.approx(0.1)
     assert len(set(seen)) == 3
+    assert loss.bias.item() != -10  # as it begins
 
 
-def test_a_learned_bias_has_no_decay():
-    module = _pretraining(lw.SigLIPLoss(temperature="learned", bias="learned"), schedule=Constant())
-    _, trainer = _fit(None, module=module)
-    decays = {of: group["weight_decay"] for group in trainer.optimizers[0].param_groups for of in group["params"]}
-    assert decays[module.loss.bias] == decays[module.loss.log_temperature] == 0
-    assert module.loss.bias.item() != -10  # as it begins
-
-
-@pytest.mark.parametrize(("temperature", "factor"), [("learned", 0.0), (0.1, 2.0)])
-def test_a_factor_without_a_meaning_is_refused(temperature, factor):
-    with pytest.raises(ValueError, match=f"temperature_rate_factor above 0.*got {factor}: 1 is the encoder's rate"):
-        _pretraining(lw.InfoNCELoss(temperature=temperature), temperature_rate_factor=factor)
+def test_a_factor_without_a_meaning_is_refused():
+    for temperature, factor in (("learned", 0.0), (0.1, 2.0)):
+        with pytest.raises(ValueError, match=f"temperature_rate_factor above 0.*got {factor}: 1 is the encoder's rate"):
+            _pretraining(lw.InfoNCELoss(temperature=temperature), temperature_rate_factor=factor)
 
 
 def test_in_a_training_limited_by_time_the_rate_falls_with_time():
     rates = Rates()
-    _fit(lw.NTXentLoss(), max_steps=-1, max_epochs=-1, max_time={"seconds": 3}, callbacks=[rates])
+    _fit(lw.NTXentLoss(), max_steps=-1, max_epochs=-1, max_time={"seconds": 1.5}, callbacks=[rates])
     assert rates.first[0] == pytest.approx(1e-3, rel=0.2)
     assert rates.first[-1] < 0.2e-3
     assert sorted(rates.first, reverse=True) == rates.first
 
 
-def test_an_optimizer_that_evaluates_the_loss_several_times_is_refused():
+def test_an_optimizer_of_another_kind_and_an_option_that_it_refuses_are_told():
     with pytest.raises(ValueError, match="got LBFGS: choose SGD or AdamW"):
         optimizer_of(torch.nn.Linear(3, 2), torch.optim.LBFGS)
-
-
-def test_an_option_that_an_optimizer_refuses_is_told_with_what_to_correct():
     with pytest.raises(ValueError, match=r"^expected options that AdamW takes, got .*Invalid learning rate: -1"):
         optimizer_of(torch.nn.Linear(3, 2), partial(torch.optim.AdamW, lr=-1.0))
 
 
 def test_momentum_moves_with_the_optimizers_steps_and_keys_are_queued_with_every_batch():
-    module = _pretraining(lw.InfoNCELoss(), inputs=[Momentum(0.9), KeyQueue(1000)])
+    """A momentum that rises ends at one."""
+    module = _pretraining(lw.InfoNCELoss(), inputs=[Momentum(0.9, rising=True), KeyQueue(1000)])
     _fit(None, module=module, max_steps=2, accumulate_grad_batches=3)
     assert module.inputs.momentum.slow.step == 2
-    assert len(module.inputs.by_class["KeyQueue"].ring) == 6 * 64
-
-
-def test_a_rising_momentum_ends_at_one():
-    module = _pretraining(lw.BYOLLoss(), inputs=[Momentum(0.9, rising=True)])
-    _fit(None, module=module, max_steps=4)
     assert module.inputs.momentum.slow.momentum == 1.0
+    assert len(module.inputs.by_class["KeyQueue"].ring) == 6 * 64
 
 
 def test_a_batch_and_its_views_depend_only_on_seed_and_step():

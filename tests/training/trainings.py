@@ -1,6 +1,33 @@
-"""What tests of trainings share: a quiet trainer, and callbacks that note the learning rate or kill a training."""
+"""What tests of trainings share: a quiet trainer, callbacks that note the rate or kill a training, a file of pairs."""
+
+import json
 
 import lightning
+import numpy as np
+
+WORDS = ["red", "green", "blue", "small", "large", "round", "flat", "cat", "dog", "tree", "house", "runs", "sleeps"]
+
+
+def save_pairs(folder, count=120):
+    """Write texts with vectors of their words' counts, in which every fifth text occurs again, other texts, negatives.
+
+    Return the options that read the texts as the first side.
+    """
+    rng = np.random.default_rng(0)
+    texts = [" ".join(rng.choice(WORDS, size=4)) for _ in range(count)]
+    texts[4::5] = texts[::5]
+    vectors = [[float(text.split().count(word)) for word in WORDS] for text in texts]
+    rows = (
+        {
+            "one": text,
+            "counts": vector,
+            "other": f"{text[::-1]} {row % 7}",
+            "wrong": [vectors[(row + step) % count] for step in range(1, 1 + row % 3)],
+        }
+        for row, (text, vector) in enumerate(zip(texts, vectors, strict=True))
+    )
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return {"data": "Pairs", "data.path": str(folder / "pairs.jsonl"), "data.first": "one"}
 
 
 def fitted(module, data, checkpoint=None, **options):

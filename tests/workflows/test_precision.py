@@ -9,7 +9,7 @@ from torch import nn
 from likewise.report.run_summary import summary_table
 from likewise.runs import machine
 from likewise.training import callbacks
-from likewise.training.precision import precision_of
+from likewise.training.processes import precision_of
 from likewise.workflows import train
 
 SHORT = {"subset": "Fraction", "subset.fraction": 0.1, "encoder": "ConvNet", "encoder.width": 4, "steps": 20}

@@ -16,11 +16,19 @@ from likewise.data.augmentation import (
     SimCLRViews,
     TokenDropout,
 )
-from likewise.data.batches import Batch, Batches, LocalBatch, Views, derive_seed, inputs_for_encoder, some_inputs
+from likewise.data.batches import (
+    Batch,
+    Batches,
+    Episodes,
+    LocalBatch,
+    Views,
+    derive_seed,
+    inputs_for_encoder,
+    some_inputs,
+)
 from likewise.data.by_class import ByClass
 from likewise.data.corruptions import CORRUPTIONS, CorruptedRows, corrupted
-from likewise.data.episode_sampler import EpisodeSampler, EpisodeShape
-from likewise.data.episodes import Episodes
+from likewise.data.episode_sampler import EpisodeSampler, EpisodeShape, Mix, owned_by_partner
 from likewise.data.eval_labels import EvalLabels, Superclasses
 from likewise.data.groups import never_apart
 from likewise.data.ids import Ids
@@ -28,7 +36,6 @@ from likewise.data.image_files import read_image
 from likewise.data.lazy_inputs import LazyInputs
 from likewise.data.listed import FromList
 from likewise.data.pairs import Pairs
-from likewise.data.patch_mix import Mix, owned_by_partner
 from likewise.data.preprocessing import ImagePreprocessing
 from likewise.data.reload import fingerprint, parts_of, parts_of_run, same_source
 from likewise.data.samplers import Balanced, Sampler, Shuffled, SimilarLength

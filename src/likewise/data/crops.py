@@ -7,7 +7,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from likewise.data.augmentation import Augmentation, Draw, RandomResizedCrop
-from likewise.data.augmentation.separable import NUMBERS
+from likewise.data.augmentation.spatial import NUMBERS
 from likewise.data.image_files import ImageFiles
 from likewise.data.lazy_inputs import JoinedRows, LazyInputs, SomeRows
 

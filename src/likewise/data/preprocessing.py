@@ -13,7 +13,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from likewise.data.augmentation.separable import Boxes
+    from likewise.data.augmentation.spatial import Boxes
 
 Resize = Literal["crop", "pad", "squash"]
 DEEP_GREY = "grey of more than 8 bits"

@@ -20,38 +20,18 @@ if TYPE_CHECKING:
         Momentum,
         Predictor,
         SecondTower,
+        Step,
     )
     from likewise.training.pretraining import Pretraining
     from likewise.training.schedule import Constant, Cosine, Schedule, Steps
-    from likewise.training.step import Step
     from likewise.training.validation import Validation
 
 __all__ = [
-    "Assembled",
-    "Checkpoints",
-    "Collapse",
-    "Constant",
-    "Cosine",
-    "Guide",
-    "InputContext",
-    "KeyQueue",
-    "LabelPrototypes",
-    "LossInput",
-    "Momentum",
-    "Predictor",
-    "Pretraining",
-    "Schedule",
-    "SecondTower",
-    "Snapshots",
-    "Statistics",
-    "Step",
-    "Steps",
-    "Terminated",
-    "TrainingData",
-    "Validation",
-    "assemble",
-]
-_MODULES = ("schedule", "step", "inputs", "checkpoints", "callbacks", "data", "validation", "pretraining", "assembly")
+    "Assembled", "Checkpoints", "Collapse", "Constant", "Cosine", "Guide", "InputContext", "KeyQueue",
+    "LabelPrototypes", "LossInput", "Momentum", "Predictor", "Pretraining", "Schedule", "SecondTower", "Snapshots",
+    "Statistics", "Step", "Steps", "Terminated", "TrainingData", "Validation", "assemble",
+]  # fmt: skip
+_MODULES = ("schedule", "inputs", "checkpoints", "callbacks", "data", "validation", "pretraining", "assembly")
 """In the order in which names are looked for: those first that import little."""
 
 

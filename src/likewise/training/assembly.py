@@ -1,7 +1,7 @@
 """Assembly: from a configuration to a training that is ready; each part is given what earlier parts determine."""
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Literal, final
@@ -18,6 +18,7 @@ from likewise.data import (
     Parts,
     Samples,
     Texts,
+    TokenRows,
     fingerprint,
     parts_of,
     parts_of_run,
@@ -31,11 +32,10 @@ from likewise.models import Encoder, FromRun, Head, reads_texts
 from likewise.runs import Run
 from likewise.training.data import TrainingData
 from likewise.training.encoders import fill_spec, make_encoder, make_towers, normalize_spec
-from likewise.training.fine_tuning import FineTuning
-from likewise.training.inputs import Guide, LossInput
+from likewise.training.inputs import Guide, KeyQueue, LossInput
 from likewise.training.inputs.loss_input import LossSignature
 from likewise.training.inputs.resolution import check_samples, describe_inputs, reads_embeddings
-from likewise.training.notes import notes
+from likewise.training.optimization import FineTuning
 from likewise.training.pretraining import Pretraining
 from likewise.training.schedule import Schedule
 
@@ -287,3 +287,42 @@ def _loss(specs: dict[str, Any], train: Samples, width: int) -> Loss:
         raise ValueError(f"expected label sets as labels for {name}, got {has}: choose a loss that takes {has}")
     table = label_pair_similarity(train.labels, similarity)  # pyright: ignore[reportArgumentType] - it checks the word
     return instantiate(spec, Loss, label_similarity=table)
+
+
+MAX_LISTED = 3  # labels that a sentence names
+
+
+def notes(samples: Samples, inputs: Iterable[LossInput] = (), test: Samples | None = None) -> Iterator[str]:
+    """Yield what columns are inputs, and what is unusual: cut texts, missing or constant labels, long queues."""
+    if samples.said:
+        yield samples.said
+    if isinstance(samples.inputs, TokenRows) and samples.inputs.cut:
+        yield (
+            f"{samples.inputs.cut:,} of {len(samples):,} training texts are longer than the encoder reads and were "
+            "cut: raise --encoder.length to read more of them"
+        )
+    for queue in (loss_input for loss_input in inputs if isinstance(loss_input, KeyQueue)):
+        if queue.size > len(samples):
+            yield (
+                f"the queue holds {queue.size:,} keys of {len(samples):,} training samples, each about "
+                f"{queue.size / len(samples):.1f} times: lower --inputs.size, so that it "
+                "seldom holds older keys of a sample"
+            )
+    if samples.label_kind != "label sets" or samples.labels is None:
+        return
+    without = int((~samples.labels.any(dim=1)).sum())
+    if without:
+        yield (
+            f"{without:,} of {len(samples):,} training samples have no label and are kept; a contrast has "
+            "them as negatives of all others: --subset+ Labelled drops them"
+        )
+    if test is not None and not test.counts.any():
+        yield f"none of {len(test):,} test samples has a label: no prediction of labels can be evaluated"
+    for constant, where in ((samples.counts == 0, "at no"), (samples.counts == len(samples), "at every")):
+        labels = constant.nonzero().flatten().tolist()
+        if labels:
+            named = [samples.names[label] for label in labels[:MAX_LISTED]] + ["..."] * (len(labels) > MAX_LISTED)
+            yield (
+                f"labels {where} training sample, of which nothing can be learned: {len(labels):,} of "
+                f"{len(samples.names):,} ({', '.join(named)})"
+            )

@@ -18,8 +18,7 @@ from torch.utils.hooks import RemovableHandle
 from likewise.data import Batch
 from likewise.diagnostics import Snapshot, load_snapshots, save_snapshots, spread
 from likewise.runs import Run
-from likewise.training.inputs.loss_input import EMBEDDINGS, LossSignature
-from likewise.training.step import Step
+from likewise.training.inputs.loss_input import EMBEDDINGS, LossSignature, Step
 
 HISTOGRAM, BY_ANCHOR = "_histogram", "_by_anchor"
 """The suffixes of names in a loss's `last` that are summed here instead of logged as curves."""

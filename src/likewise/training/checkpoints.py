@@ -82,8 +82,9 @@ class Checkpoints(Callback):
             return
         self._steps = trainer.global_step
         ends = batch_idx + 1 >= trainer.num_training_batches
-        ending = self._agreed(trainer, decision=self.told_to_end)
-        due = ending or ends or self._agreed(trainer, decision=time.monotonic() - self._last > 60 * self.minutes)
+        agree, late = trainer.strategy.reduce_boolean_decision, time.monotonic() - self._last > 60 * self.minutes
+        ending = agree(self.told_to_end, all=False)
+        due = ending or ends or agree(late, all=False)
         if due and self.saves:
             self.save(trainer)
         if ending:
@@ -114,9 +115,6 @@ class Checkpoints(Callback):
 
     def _end_soon(self, *_: object) -> None:
         self.told_to_end = True
-
-    def _agreed(self, trainer: Trainer, *, decision: bool) -> bool:
-        return trainer.strategy.reduce_boolean_decision(decision, all=False) if trainer.world_size > 1 else decision
 
 
 @final

@@ -1,21 +1,295 @@
-"""The training part for Lightning's trainer: its loader, and views made on the training device."""
+"""The training part for Lightning's trainer: batches in an order given by seed and epoch, from any step on; views.
+
+Inputs that are not in memory are read by worker processes; for an image that cannot be read another takes its place.
+"""
 
 import json
 import os
 import warnings
-from typing import final
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
 
 import lightning
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from likewise import distributed
-from likewise.data import Batch, Batches, Samples, Views, derive_seed
-from likewise.data.lazy_inputs import in_words
-from likewise.data.reading import MAX_WORKERS
-from likewise.training.loader import ORDER, Loader, Position
+from likewise.data import Batch, Batches, LazyInputs, LocalBatch, Samples, TokenRows, Views, derive_seed, never_apart
+from likewise.data.crops import Crops
+from likewise.data.lazy_inputs import Unreadable, files_of, in_words, unreadable
+from likewise.data.reading import MAX_WORKERS, fetch, on_demand
 
-DROPOUT = 2  # purpose of a seed
+MAX_DEVICE_SHARE = 0.25  # largest fraction of an accelerator's free memory for the inputs of the training part
+ORDER, DRAW, DROPOUT, REPLACEMENT, NEGATIVES, CROPS = range(6)  # purposes of seeds
+MISSING = -1
+
+
+class Position(NamedTuple):
+    """The state of a training: its epoch, the batches done in it, and which of how many processes this is."""
+
+    epoch: int = 0
+    batch: int = 0
+    rank: int = 0
+    processes: int = 1
+    device: torch.device = torch.device("cpu")
+
+
+@final
+class Loader:
+    """Batches of samples, split equally among the processes.
+
+    `position`, called when iteration starts, returns the state of the training; `workers` are processes that read
+    inputs not in memory; `lost` are the images that could not be read, by their numbers in the source. The inputs
+    are copied to an accelerator if they take at most a quarter of its free memory.
+    """
+
+    def __init__(
+        self,
+        samples: Samples,
+        batches: Batches,
+        *,
+        seed: int,
+        position: Callable[[], Position] = Position,
+        workers: int = 0,
+    ) -> None:
+        self.samples = samples
+        self.batches = batches
+        self.seed = seed
+        self.workers = workers
+        self.lost: dict[int, str] = {}
+        self._place = position
+        self._crops = batches.crops(samples)
+        self._length, self.batch_size = self._order(0).shape
+        self._there: Tensor | None = None
+        self._others = None if samples.counterparts is None else samples.counterparts.inputs
+        alike = None if samples.counterparts is None else never_apart(samples)
+        twice = on_demand(samples.inputs) or on_demand(self._others)  # a pair may replace a broken one
+        needed = alike is not None and (twice or samples.negatives is not None or len(alike.unique()) < len(alike))
+        self._alike = alike if needed else None
+        self._of_items = _by_item(samples, alike)
+        places = torch.zeros(0, dtype=torch.int64) if samples.negatives is None else samples.negatives.places
+        self._known = places[places >= 0].unique()  # not those of other parts
+
+    def __len__(self) -> int:
+        """Count the batches of an epoch."""
+        return self._length
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Iterate from the current state of the training, queried at the first batch."""
+        position = self._place()
+        order = self._order(position.epoch)
+        size = order.shape[1]
+        held, over = divmod(size, position.processes)
+        if over:
+            raise ValueError(
+                f"expected batches that {position.processes} processes can share equally, got {size} samples: "
+                f"choose a size that {position.processes} divides, such as {max(held, 1) * position.processes}"
+            )
+        shard = slice(position.rank * held, (position.rank + 1) * held)
+        for index, fetched_ones in enumerate(self._inputs(order, shard, position), position.batch):
+            share = LocalBatch(derive_seed(self.seed, DRAW, position.epoch, index), size, shard.start)
+            yield self._batch(fetched_ones, share, order[index])
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return nothing: the trainer keeps the state."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Ignore the state."""
+
+    def _order(self, epoch: int) -> Tensor:
+        return self.batches.order(self.samples, seed=derive_seed(self.seed, ORDER), epoch=epoch)
+
+    def _batch(self, fetched_batch: "Fetched", share: LocalBatch, whole: Tensor) -> Batch:
+        rows, samples = fetched_batch.rows, self.samples
+        batch = Batch(inputs=fetched_batch.inputs, sample_index=rows, share=share)
+        if self._crops is not None:
+            batch["cropped"] = True
+        if samples.labels is not None:
+            batch["labels"] = samples.labels[rows]
+        if fetched_batch.counterparts is None:
+            return batch
+        batch["counterparts"] = fetched_batch.counterparts
+        if self._alike is not None:
+            batch["alike"] = self._alike[rows]
+        if samples.labels is None:
+            batch["labels"] = batch.get("alike", rows)
+        if samples.negatives is not None:
+            self._add_negatives(batch, share, whole)
+        return batch
+
+    def _add_negatives(self, batch: Batch, share: LocalBatch, whole: Tensor) -> None:
+        """Draw hard negatives for the whole batch, so that texts are as long on any process; skip unreadable ones."""
+        samples, rows, count = self.samples, batch["sample_index"], self.batches.negatives
+        negatives = samples.negatives
+        if negatives is None or not len(self._known):
+            return
+        generator = torch.Generator().manual_seed(derive_seed(share.seed, NEGATIVES))
+        shard, width = slice(share.first, share.first + len(rows)), negatives.places.shape[1]
+        turns = torch.rand(share.samples, width, generator=generator)
+        any_of_all = self._known[torch.randint(len(self._known), (share.samples, count), generator=generator)]
+        whole = whole.clone()
+        whole[shard] = rows
+        lost = list[Unreadable]()
+        places = negatives.places[whole]
+        for _ in range(width + len(self._known)):
+            known = (places >= 0).sum(dim=1, keepdim=True)
+            order = turns.masked_fill(places < 0, 2.0).argsort(dim=1)  # a sample's own come first
+            chosen = places.gather(1, order.gather(1, torch.arange(count) % known.clamp(min=1)))
+            chosen = chosen.where(known > 0, any_of_all)
+            every, chosen = chosen.flatten(), chosen[shard]
+            read = _of_rows(negatives.inputs, chosen.flatten(), every)
+            lost = unreadable(negatives.inputs, chosen.flatten())
+            if not lost:
+                batch["negatives"] = read.unflatten(0, chosen.shape)
+                batch["negative_alike"] = self._of_items[negatives.items[chosen]]
+                return
+            self.lost |= files_of(failure._replace(item=-1 - failure.item) for failure in lost)
+            gone = chosen.flatten()[[failure.place for failure in lost]]
+            places = places.masked_fill(torch.isin(places, gone), -1)
+            after = self._known[(torch.searchsorted(self._known, any_of_all) + 1) % len(self._known)]
+            any_of_all = after.where(torch.isin(any_of_all, gone), any_of_all)
+        raise ValueError(
+            f"expected hard negatives, got none that can be read, the first {lost[0].name}: repair the files"
+        )
+
+    def _inputs(self, order: Tensor, shard: slice, position: Position) -> "Iterator[Fetched]":
+        """Yield every batch that is left: from the device, from memory, or read on demand."""
+        inputs, counterparts, left, device = self.samples.inputs, self._others, order[position.batch :], position.device
+        if on_demand(inputs) or on_demand(counterparts):
+            yield from self._fetched(left, shard, position)
+            return
+        held = isinstance(inputs, Tensor) and device.type == "cuda" and self._fits(inputs, device)
+        for there, whole in zip(left[:, shard].to(device) if held else left, left, strict=True):
+            rows = whole[shard]
+            seen = self._there[there] if held and self._there is not None else _of_rows(inputs, rows, whole)
+            yield Fetched(seen, rows, {}, None if counterparts is None else _of_rows(counterparts, rows, whole))
+
+    def _fetched(self, left: Tensor, shard: slice, position: Position) -> "Iterator[Fetched]":
+        seeds, draws = (
+            [derive_seed(self.seed, purpose, position.epoch, position.batch + step) for step in range(len(left))]
+            for purpose in (REPLACEMENT, CROPS)
+        )
+        batches = Fetching(self.samples, left, shard, seeds, self.batches.together, self._crops, draws)
+        for fetched_batch in fetch(batches, self.workers, pinned=position.device.type == "cuda"):
+            self.lost |= fetched_batch.lost
+            if bool((fetched_batch.rows == MISSING).any()):
+                raise ValueError(
+                    f"expected an image of every class that is drawn, got none that can be read in place of "
+                    f"{next(iter(fetched_batch.lost.values()))}: repair the files, or remove the class"
+                )
+            yield fetched_batch
+
+    def _fits(self, inputs: Tensor, device: torch.device) -> bool:
+        if self._there is None:
+            free, _ = torch.cuda.mem_get_info(device)
+            if inputs.nbytes <= MAX_DEVICE_SHARE * free:
+                self._there = inputs.to(device)
+        return self._there is not None
+
+
+class Fetched(NamedTuple):
+    """A process's share of a batch; of pairs with the other sides of the inputs."""
+
+    inputs: Tensor  # (b, ...)
+    rows: Tensor  # that were read, (b,); MISSING where none could be
+    lost: dict[int, str]  # the files that could not be read, by their numbers in the source
+    counterparts: Tensor | None = None  # (b, ...)
+
+
+def _by_item(samples: Samples, alike: Tensor | None) -> Tensor:
+    """Return for each input of the other side, and each hard negative, the number of the pairs that it belongs to."""
+    if samples.counterparts is None or samples.negatives is None or alike is None:
+        return torch.zeros(0, dtype=torch.int64)
+    items, negative_items = samples.counterparts.items, samples.negatives.items
+    items = torch.arange(len(samples)) if items is None else items
+    numbers = torch.full((int(torch.cat([items, negative_items]).max()) + 1,), MISSING)
+    numbers[items] = alike
+    return numbers
+
+
+def _of_rows(inputs: Tensor | LazyInputs, rows: Tensor, whole: Tensor) -> Tensor:
+    """Return the inputs of some rows; those of texts as long as in the whole batch, on any process."""
+    if isinstance(inputs, TokenRows):
+        return inputs.padded(rows, inputs.longest(torch.cat([whole, rows])))
+    return inputs[rows]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Fetching(Dataset[Fetched]):
+    """The batches of an epoch: rows (batches, B), of which this process reads its own, each by one indexing operation.
+
+    Where an input cannot be read, another sample of its class takes its place; without classes any other. Which one is
+    a function of the batch and its seed alone, whoever reads it. One that is not drawn already comes first; where many
+    are broken, two places may get the same. With `crops`, images are cropped where they are decoded, (b, V, ...), by
+    random numbers of the step's seed in `draws` and the place in the batch.
+    """
+
+    samples: Samples
+    order: Tensor
+    own: slice
+    seeds: Sequence[int]
+    together: int | None
+    crops: Crops | None = None
+    draws: Sequence[int] = ()
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __getitem__(self, index: int) -> Fetched:
+        whole, rows = self.order[index], self.order[index, self.own].clone()
+        numbers = None
+        if self.crops is not None:
+            numbers = self.crops.numbers(self.draws[index], len(whole), self.own)
+        sides, lost = self._read(rows, whole, numbers)
+        for position in dict.fromkeys(failure.place for failure in lost):
+            rows[position] = MISSING
+            for row in self._others(whole, self.own.start + position, self.seeds[index]):
+                its_numbers = None if numbers is None else numbers[position : position + 1]
+                _, problem = self._read(row.view(1), whole, its_numbers)
+                lost += problem
+                if not problem:
+                    rows[position] = row
+                    break
+        if lost:
+            sides, _ = self._read(rows.clamp(min=0), whole, numbers)
+        return Fetched(sides[0], rows, files_of(lost), *sides[1:])
+
+    def _read(self, rows: Tensor, whole: Tensor, numbers: Tensor | None) -> tuple[list[Tensor], list[Unreadable]]:
+        sides = [self.samples] if self.samples.counterparts is None else [self.samples, self.samples.counterparts]
+        read = [_of_rows(side.inputs, rows, whole) for side in (sides if numbers is None else sides[1:])]
+        if self.crops is not None and numbers is not None:
+            read = [self.crops.read(self.samples.inputs, rows, numbers), *read]
+        lost = [(second, failure) for second, side in enumerate(sides) for failure in unreadable(side.inputs, rows)]
+        return read, [failure._replace(item=-1 - failure.item) if second else failure for second, failure in lost]
+
+    def _others(self, batch: Tensor, position: int, seed: int) -> Iterator[Tensor]:
+        """Yield the samples that may take a place in a batch, in the order in which they are tried.
+
+        Those of its class that are not drawn with it are shuffled and dealt to all places of the class, so that two
+        places get different ones even if neither knows of the other. Then come those dealt to other places, and those
+        that are drawn already; at last those of other classes, unless samples belong together and each place has its
+        class.
+        """
+        together = self.together or len(batch)
+        first, offset = position // together * together, position % together
+        drawn = batch[first : first + together]
+        labels = self.samples.labels
+        if labels is None or labels.ndim > 1:
+            labels = torch.zeros(len(self.samples), dtype=torch.int64)
+        places = (labels[drawn] == labels[drawn[offset]]).nonzero().flatten().tolist()
+        generator = torch.Generator().manual_seed(seed)
+        alike = (labels == labels[drawn[offset]]).nonzero().flatten()
+        alike = alike[torch.randperm(len(alike), generator=generator)]
+        taken = torch.isin(alike, drawn)
+        yield from alike[~taken][places.index(offset) :: len(places)]
+        yield from alike[~taken]
+        yield from alike[taken]
+        if self.together is None:
+            yield from torch.randperm(len(labels), generator=generator)
 
 
 @final

@@ -1,4 +1,4 @@
-"""Fitting: Lightning's trainer for an assembled training, in one process or all launched processes."""
+"""Fitting: Lightning's trainer for an assembled training, in one process or all launched ones; their batch norm."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -11,13 +11,14 @@ from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvir
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.utilities.exceptions import SIGTERMException
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage] - the base of all three
 from torch.nn.parallel import DistributedDataParallel
 
 from likewise import distributed
 from likewise.instantiate import as_list
 from likewise.runs import Run
 from likewise.training.assembly import Assembled
-from likewise.training.batch_norm import synchronize
 from likewise.training.callbacks import VALIDATION
 from likewise.training.checkpoints import Checkpoints, Terminated, readable
 from likewise.training.launch import local_processes, processes
@@ -162,3 +163,52 @@ def _agreed(run: Run | None) -> str | None:
             chosen = -1 if newest is None else there.index(Path(newest))
     ((chosen,), *_) = distributed.exchange((chosen,), CPU)
     return None if chosen < 0 else str(there[chosen])
+
+
+@final
+class GatheredBatchNorm(_BatchNorm):
+    """Batch normalisation over the batch of all processes, with the exact gradient, on CPUs; on GPUs PyTorch has it.
+
+    mean = Σ x / n      variance = Σ (x − mean)² / n      both sums over the samples of all processes
+    """
+
+    def _check_input_dim(self, input: Tensor) -> None:  # noqa: A002 - PyTorch's name
+        if input.ndim < 2:
+            raise ValueError(f"expected at least 2 dimensions, got {input.ndim}: samples by channels")
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - PyTorch's name
+        """Normalise inputs (N, C, ...)."""
+        if distributed.world_size() == 1 or not (self.training or self.running_mean is None):
+            return super().forward(input)
+        self._check_input_dim(input)
+        x = input.to(torch.promote_types(input.dtype, torch.float32))
+        rest, by_channel = [0, *range(2, x.ndim)], (1, -1, *[1] * (x.ndim - 2))
+        count = distributed.total(x.new_full((), x.numel() / x.shape[1], dtype=torch.float64)).to(x.dtype)
+        mean = distributed.summed(x.sum(dim=rest)) / count
+        centred = x - mean.view(by_channel)
+        variance = distributed.summed(centred.square().sum(dim=rest)) / count
+        self._remember(mean.detach(), variance.detach() * count / (count - 1).clamp(min=1))
+        normal = centred * (variance + self.eps).rsqrt().view(by_channel)
+        if self.affine:
+            normal = normal * self.weight.view(by_channel) + self.bias.view(by_channel)
+        return normal.to(input.dtype)
+
+    def _remember(self, mean: Tensor, variance: Tensor) -> None:
+        if not self.training or self.running_mean is None or self.running_var is None:
+            return
+        assert self.num_batches_tracked is not None  # noqa: S101 - it is there whenever the statistics are
+        self.num_batches_tracked.add_(1)
+        by = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+        self.running_mean.lerp_(mean.to(self.running_mean.dtype), by)
+        self.running_var.lerp_(variance.to(self.running_var.dtype), by)
+
+
+def synchronize(module: nn.Module, device: torch.device) -> None:
+    """Let all batch normalisations within a module normalise the batch of all processes."""
+    if device.type == "cuda":
+        nn.SyncBatchNorm.convert_sync_batchnorm(module)
+        return
+    for part in module.modules():
+        if isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d):
+            # in place, with its tensors, which an optimizer may know
+            part.__class__ = GatheredBatchNorm  # pyright: ignore[reportAttributeAccessIssue]

@@ -19,7 +19,6 @@ from likewise import distributed
 from likewise.data import Batch
 from likewise.data.texts import PADDING
 from likewise.models.text_encoder import reads_texts
-from likewise.training.step import Step
 
 TRIAL_INPUTS = 2, 4  # of the two trials
 TRIAL_TEXTS = 16, 32  # which are more, since texts are encoded by length, and so their lengths matter
@@ -241,7 +240,7 @@ class MemoryOfStep(Callback):
 
 
 def _towers(module: Any, batch: Batch) -> Iterator[tuple[nn.Module, Tensor]]:
-    step = Step(batch, module.encoder, module.head, slow=module.inputs.momentum, keyed=module.inputs.signature.keyed)
+    step = module.step_of(batch)
     yield module.encoder, step.inputs[:, : step.encoded].flatten(0, 1)
     if module.second is not None and "counterparts" in batch:
         yield module.second, batch["counterparts"]

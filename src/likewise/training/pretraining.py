@@ -24,12 +24,11 @@ from likewise.models import Encoder, Head
 from likewise.models.encoder import frozen
 from likewise.runs.score_format import format_count
 from likewise.training.callbacks import BY_ANCHOR, HISTOGRAM
-from likewise.training.fine_tuning import FineTuning
 from likewise.training.inputs import InputContext, LossInput, LossInputs, SecondTower
+from likewise.training.inputs.loss_input import Step
 from likewise.training.inputs.resolution import label_kind_of, reads_embeddings
-from likewise.training.optimizers import OptimizerCallable, optimizer_of
+from likewise.training.optimization import FineTuning, OptimizerCallable, optimizer_of
 from likewise.training.schedule import Cosine, Schedule
-from likewise.training.step import Step
 
 STEPS_BETWEEN_CHECKS = 50  # reading a value synchronises an accelerator; on a CPU every step is checked
 SCORES_AT_ONCE = 2**22  # how many scores of classes are read at a time
@@ -168,17 +167,15 @@ class Pretraining(lightning.LightningModule):
                 return made.calibrated(partial(_in_chunks, scores), chosen_by)
         return None
 
+    def step_of(self, batch: Batch) -> Step:
+        """Return the step that a batch is trained in, of which nothing is computed yet."""
+        momentum, keyed = self.inputs.momentum, self.inputs.signature.keyed
+        slow = None if momentum is None else momentum.slow
+        return Step(batch, self.encoder, self.head, slow=slow, keyed=keyed, chunk_size=self.chunk_size)
+
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Compute the loss of one batch."""
-        momentum = self.inputs.momentum
-        step = Step(
-            batch,
-            self.encoder,
-            self.head,
-            slow=None if momentum is None else momentum.slow,
-            keyed=self.inputs.signature.keyed,
-            chunk_size=self.chunk_size,
-        )
+        step = self.step_of(batch)
         views, named = self.inputs.arguments(step)
         for name, value in {"embeddings": views, **named}.items():
             for rows in value if isinstance(value, tuple) else (value,):

@@ -1,4 +1,4 @@
-"""The processes of a training, joined in the group that a launcher's variables describe, and checked to agree."""
+"""The processes of a training: joined as a launcher's variables describe, checked to agree, and of one precision."""
 
 import os
 import re
@@ -14,6 +14,7 @@ from torch.distributed import PrefixStore  # pyright: ignore[reportPrivateImport
 from torch.distributed.rendezvous import rendezvous
 
 from likewise import distributed
+from likewise.runs import machine
 from likewise.training.launch import local_processes, number, processes, rank
 
 CONNECTION_LOST = re.compile(r"connection (was )?(closed|reset|refused)|broken pipe", re.IGNORECASE)
@@ -94,3 +95,19 @@ def _explain(error: RuntimeError, minutes: float) -> ValueError:
             "a RANK of its own, or choose another MASTER_PORT"
         )
     return ValueError(f"expected {processes()} processes that can communicate, got: {message}")
+
+
+def precision_of(module: nn.Module, device: torch.device) -> str:
+    """Return "bf16-mixed" if the network gains by it on the devices of all processes, else "32-true".
+
+    It is a rule, so that a machine always chooses the same.
+    """
+    gains = gains_by_bfloat16(module, device)
+    return "bf16-mixed" if all(each for (each,) in distributed.exchange((int(gains),), CPU)) else "32-true"
+
+
+def gains_by_bfloat16(module: nn.Module, device: torch.device) -> bool:
+    """Return whether this device multiplies bfloat16; a processor trains depthwise convolutions faster in float32."""
+    convolutions = [layer for layer in module.modules() if isinstance(layer, nn.Conv2d)]
+    depthwise = any(1 < layer.groups == layer.in_channels for layer in convolutions)
+    return machine.multiplies_bfloat16(device) and not (device.type == "cpu" and depthwise)

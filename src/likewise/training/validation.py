@@ -87,7 +87,6 @@ class Validation(Callback):
         self.keep_best = keep_best
         self.every = every
         self._train = parts.train.fewer(MAX_SAMPLES)
-        self._tokenised = False
         usual = (CrossModalRetrieval(), OwnClassifier(), KNN(20, "similarity"), Retrieval())
         self._tried = usual if evaluations is None else evaluations
         self._validation = _limit_samples(parts, self._tried)
@@ -119,11 +118,9 @@ class Validation(Callback):
         self._evaluated = trainer.global_step
         if dry or not trainer.is_global_zero or len(self._validation) < 2:
             return
-        if not self._tokenised:
-            self._train, self._validation = (
-                prepared(pl_module.encoder, part, pl_module.second) for part in (self._train, self._validation)
-            )
-            self._tokenised = True
+        self._train, self._validation = (  # tokens, once; other inputs as they are
+            prepared(pl_module.encoder, part, pl_module.second) for part in (self._train, self._validation)
+        )
         validation = self._encoded(pl_module, self._validation, "validation")
         for result in self._results(pl_module, validation):
             measured = result.at(epoch)

@@ -24,13 +24,12 @@ from likewise.runs.score_format import format_count, format_score
 from likewise.training import Assembled, Checkpoints, Collapse, Snapshots, Statistics, Terminated, Validation
 from likewise.training.callbacks import Pace
 from likewise.training.checkpoints import drop_checkpoints
-from likewise.training.fine_tuning import ALL
 from likewise.training.fitting import fit, last_whole, trainer_of
 from likewise.training.launch import terminable
 from likewise.training.loggers import flatten_options, logging_to
 from likewise.training.memory import MemoryOfStep
-from likewise.training.precision import gains_by_bfloat16
-from likewise.training.processes import shutdown
+from likewise.training.optimization import ALL
+from likewise.training.processes import gains_by_bfloat16, shutdown
 from likewise.training.validation import MAX_SAMPLES, MIN_CHOOSING_SAMPLES, ValidationScores, best_epoch
 from likewise.workflows.lightning_trainer import TrainingBar
 from likewise.workflows.metadata import device_of

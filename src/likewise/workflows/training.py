@@ -26,12 +26,11 @@ from likewise.report.formatting import short_name
 from likewise.runs import Run
 from likewise.runs.score_format import format_count
 from likewise.training import Assembled, Checkpoints, Statistics, assemble
-from likewise.training.fine_tuning import FineTuning
 from likewise.training.fitting import fit, trainer_of
 from likewise.training.launch import from_slurm, rank
 from likewise.training.loggers import check_tools
-from likewise.training.precision import precision_of
-from likewise.training.processes import process_group
+from likewise.training.optimization import FineTuning
+from likewise.training.processes import precision_of, process_group
 from likewise.training.validation import ValidationScores, check_that_choose
 from likewise.workflows.arguments import TrainArguments, given_options
 from likewise.workflows.execution import Execution, epochs_between, memory_of_step

@@ -25,8 +25,8 @@ from likewise.report.transfer import FROZEN, SCRATCH, TUNED, Column
 from likewise.runs import Run
 from likewise.runs.score_format import aligned
 from likewise.training.assembly import shared
-from likewise.training.fine_tuning import ALL
 from likewise.training.inputs.loss_input import LossSignature
+from likewise.training.optimization import ALL
 from likewise.workflows import plan, scoring
 from likewise.workflows.arguments import TrainArguments
 from likewise.workflows.comparison import Comparison

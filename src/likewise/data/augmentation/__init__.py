@@ -1,11 +1,16 @@
 """Augmentations: random changes that make views of a whole batch at once, on the batch's device."""
 
-from likewise.data.augmentation.affine import RandomAffine, RandomShift
-from likewise.data.augmentation.augmentation import Augmentation, Chain, Draw, ImageAugmentation, NoAugmentation
-from likewise.data.augmentation.colour import ColourJitter
-from likewise.data.augmentation.dropout import FeatureDropout, TokenDropout
-from likewise.data.augmentation.separable import GaussianBlur, RandomResizedCrop
-from likewise.data.augmentation.views import SimCLRViews
+from likewise.data.augmentation.augmentation import (
+    Augmentation,
+    Chain,
+    Draw,
+    FeatureDropout,
+    ImageAugmentation,
+    NoAugmentation,
+    TokenDropout,
+)
+from likewise.data.augmentation.simclr import ColourJitter, SimCLRViews
+from likewise.data.augmentation.spatial import GaussianBlur, RandomAffine, RandomResizedCrop, RandomShift
 
 __all__ = [
     "Augmentation", "Chain", "ColourJitter", "Draw", "FeatureDropout", "GaussianBlur", "ImageAugmentation",

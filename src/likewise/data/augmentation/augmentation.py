@@ -1,13 +1,14 @@
-"""The base of all augmentations: their random numbers, the dtype of images, checks, and chains of several."""
+"""Augmentations: their base, random numbers and checks; chains of several; and those of vectors and of token rows."""
 
 from abc import ABC, abstractmethod
 from numbers import Integral
 from typing import Any, Self, final
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
+from likewise.data.texts import PADDING
 from likewise.instantiate import Described
 
 ROUNDING = 0.001  # how far outside of 0 to 1 a pixel may be that was resized
@@ -68,14 +69,11 @@ class Augmentation(Described, nn.Module, ABC):
         (SimCLRViews(size=32, seed=0), torch.Size([8, 2, 3, 32, 32]))
     """
 
-    _given = ""
     _seeds: torch.Generator | None = None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        # notes the arguments for the repr; a class of one's own may leave out `super().__init__()`
         made = super().__new__(cls, *args, **kwargs)
-        nn.Module.__init__(made)
-        made._given = ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())])
+        nn.Module.__init__(made)  # a class of one's own may leave out `super().__init__()`
         return made
 
     def __init__(self, seed: int | None = None) -> None:
@@ -83,7 +81,9 @@ class Augmentation(Described, nn.Module, ABC):
         self._seeds = None if seed is None else torch.Generator().manual_seed(seed)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._given})"
+        args, options = self.__dict__["_made_with"]
+        settings = [*map(repr, args), *(f"{name}={value!r}" for name, value in options.items())]
+        return f"{type(self).__name__}({', '.join(settings)})"
 
     def forward(
         self, inputs: Shaped[Tensor, "n ..."], draw: Draw | None = None, *, views: int = 2
@@ -260,3 +260,86 @@ def check_range(name: str, values: tuple[float, float], most: float = float("inf
     if not 0 < low <= high <= most:
         allowed = "a positive range (low, high)" if most == float("inf") else f"a range (low, high) within (0, {most}]"
         raise ValueError(f"expected {name} as {allowed}, got {values}")
+
+
+@final
+class FeatureDropout(Augmentation):
+    """Vectors with some features replaced by their mean over the training part, and noise scaled to each feature.
+
+    Floating vectors (N, F) become views (N, V, F) of the same dtype.
+
+    Args:
+        probability: Probability that a feature is replaced.
+        noise: Standard deviation of Gaussian noise, relative to that of the feature over the training part.
+
+    Example:
+        >>> augmentation = FeatureDropout()
+        >>> augmentation.fit(torch.rand(100, 3))
+        >>> augmentation(torch.zeros(4, 3)).shape
+        torch.Size([4, 2, 3])
+    """
+
+    def __init__(self, *, probability: float = 0.2, noise: float = 0.1, seed: int | None = None) -> None:
+        super().__init__(seed)
+        check_size("probability", probability, most=1)
+        check_size("noise", noise)
+        self.probability, self.noise = probability, noise
+        self._mean_and_spread: Float[Tensor, "2 f"] | None = None
+
+    def fit(self, inputs: Float[Tensor, "n f"]) -> None:
+        """Compute every feature's mean and standard deviation."""
+        vectors = self._vectors(inputs)
+        self._mean_and_spread = torch.stack([vectors.mean(dim=0), vectors.std(dim=0, correction=0)])
+
+    def change(self, inputs: Float[Tensor, "n f"], draw: Draw) -> Float[Tensor, "n f"]:
+        vectors = self._vectors(inputs)
+        mean, spread = self._fitted(vectors)
+        dropped = uniform(draw, vectors, vectors.shape[1]) < self.probability
+        noisy = torch.addcmul(vectors, spread, draw.normal(vectors.shape[1]).to(vectors.dtype), value=self.noise)
+        return torch.where(dropped, mean, noisy).to(inputs.dtype)
+
+    def _fitted(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
+        if self._mean_and_spread is None:
+            raise ValueError("FeatureDropout expected fit first, got other inputs: call fit(training inputs) once")
+        if self._mean_and_spread.shape[1] != vectors.shape[1]:
+            fitted = self._mean_and_spread.shape[1]
+            raise ValueError(f"FeatureDropout expected {fitted} features as in fit, got {vectors.shape[1]}")
+        if self._mean_and_spread.device != vectors.device:  # kept there: a copy in each step would synchronise a GPU
+            self._mean_and_spread = self._mean_and_spread.to(vectors.device)
+        mean, spread = self._mean_and_spread.to(vectors.dtype)
+        return mean, spread
+
+    @staticmethod
+    def _vectors(inputs: Tensor) -> Float[Tensor, "n f"]:
+        if inputs.ndim != 2 or not inputs.is_floating_point():
+            got = f"{tuple(inputs.shape)} of {inputs.dtype}: choose SimCLRViews for images, TokenDropout for token rows"
+            raise ValueError(f"FeatureDropout expected vectors (N, F), floating, got {got}")
+        return inputs.float() if inputs.dtype.itemsize < 4 else inputs
+
+
+@final
+class TokenDropout(Augmentation):
+    """Token rows, integers (N, T), as views (N, V, T) with some tokens replaced by a mask; padding, 0, stays.
+
+    Args:
+        probability: Probability that a token is replaced.
+        mask_id: What replaces it: the vocabulary's mask, or its unknown word, above 0.
+
+    Example:
+        >>> TokenDropout(probability=1.0, mask_id=3)(torch.tensor([[5, 7, 0]]), views=1)
+        tensor([[[3, 3, 0]]])
+    """
+
+    def __init__(self, *, probability: float = 0.1, mask_id: int = 1, seed: int | None = None) -> None:
+        super().__init__(seed)
+        check_size("probability", probability, most=1)
+        if mask_id <= PADDING:
+            raise ValueError(f"expected mask_id above 0, which is padding, got {mask_id}: use the vocabulary's mask")
+        self.probability, self.mask_id = probability, mask_id
+
+    def change(self, inputs: Int[Tensor, "n t"], draw: Draw) -> Int[Tensor, "n t"]:
+        if inputs.ndim != 2 or inputs.is_floating_point() or inputs.dtype == torch.bool:
+            got = f"{tuple(inputs.shape)} of {inputs.dtype}: choose FeatureDropout for vectors, SimCLRViews for images"
+            raise ValueError(f"TokenDropout expected token rows (N, T) of integers, got {got}")
+        masked = (uniform(draw, inputs, inputs.shape[1]) < self.probability) & (inputs != PADDING)
+        return inputs.masked_fill(masked, self.mask_id)

@@ -10,13 +10,17 @@ from torch import Tensor, nn
 from likewise.data import Batches, LabelKind, Samples
 from likewise.instantiate import spec_of
 from likewise.losses import Loss
-from likewise.training.inputs.batch import BatchInputs, ViewPairs
-from likewise.training.inputs.episodes import EpisodeMaps, EpisodeMeans
-from likewise.training.inputs.learned import Classifier, ClassParameters, LabelPrototypes
-from likewise.training.inputs.loss_input import EMBEDDINGS, InputContext, LossInput, LossSignature, concrete_subclasses
-from likewise.training.inputs.momentum import Momentum, Predictor
-from likewise.training.inputs.second_tower import SecondTower
-from likewise.training.step import Step
+from likewise.training.inputs.batch import BatchInputs, EpisodeMaps, EpisodeMeans, ViewPairs
+from likewise.training.inputs.learned import Classifier, ClassParameters, LabelPrototypes, Momentum, Predictor
+from likewise.training.inputs.loss_input import (
+    EMBEDDINGS,
+    InputContext,
+    LossInput,
+    LossSignature,
+    Step,
+    concrete_subclasses,
+)
+from likewise.training.inputs.pairs import SecondTower
 
 SEPARATORS = (";", "|", ",")
 MADE_IF_REQUIRED = (LabelPrototypes, Classifier, Predictor, Momentum, EpisodeMaps, EpisodeMeans)

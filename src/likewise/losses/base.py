@@ -24,8 +24,7 @@ from likewise.losses.contrast_batch import REMEDY, ContrastBatch, describe_input
 from likewise.losses.inputs import checked
 from likewise.operator import Backend, ContrastSpec, Outcome, Push, Reduction, evaluate, normalized
 from likewise.operator.backends import EXCHANGES, exchange_of
-from likewise.operator.compiler import TRACES_WEIGHTS, graph_break
-from likewise.operator.inputs import check_temperature, one_of
+from likewise.operator.inputs import TRACES_WEIGHTS, check_temperature, graph_break, one_of
 from likewise.pairs import PairWeight
 
 LabelKind = Literal["classes", "label sets"]

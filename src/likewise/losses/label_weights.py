@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from likewise.operator.precision import without_autocast
+from likewise.operator.inputs import without_autocast
 from likewise.pairs import Explicit, Jaccard, PairWeight
 from likewise.pairs.sets import Sets
 

@@ -14,7 +14,7 @@ from likewise.losses.checks import check_number
 from likewise.losses.class_loss import ClassLoss
 from likewise.losses.contrast_batch import ContrastBatch
 from likewise.operator import ContrastSpec, Push
-from likewise.operator.precision import without_autocast
+from likewise.operator.inputs import without_autocast
 from likewise.operator.tiles import TILE
 from likewise.operator.whole import MAX_PAIRS
 from likewise.pairs import Equal, SameClass

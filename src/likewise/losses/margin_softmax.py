@@ -12,8 +12,7 @@ from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature, scal
 from likewise.losses.checks import check_number
 from likewise.losses.inputs import Classes, Embeddings, References
 from likewise.operator import ContrastSpec, Push
-from likewise.operator.inputs import check_temperature
-from likewise.operator.precision import without_autocast
+from likewise.operator.inputs import check_temperature, without_autocast
 from likewise.operator.whole import MAX_PAIRS
 from likewise.pairs import SameClass
 

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from likewise.operator.precision import without_autocast
+from likewise.operator.inputs import without_autocast
 from likewise.pairs import Block, PairWeight, WithinClass
 from likewise.pairs.weight import widest
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from likewise.operator import threads
-from likewise.operator.spec import ContrastSpec, Push
-from likewise.operator.sums import OCTAVE, Pairwise, Plain, Running, Sums
+from likewise.operator.rows import MAX_EXPONENT, OCTAVE, rounded, steepest
+from likewise.operator.spec import ContrastSpec
 from likewise.operator.threads import Task
 from likewise.pairs.explicit import Listed
 from likewise.pairs.weight import blocks
@@ -23,9 +23,6 @@ GPU_FACTOR = 8
 
 MIN_BLOCKS = 4
 """The minimum number of blocks of rows if there is more than one tile, so that threads can share them."""
-
-MAX_EXPONENT = {torch.float32: 40.0, torch.float64: 300.0}
-"""The largest |s| for which e^{s}, e^{−s} and their sums are well within the dtype's range."""
 
 
 class Exponentials(Enum):
@@ -139,16 +136,6 @@ class TiledProblem:
         rows = min(TILE, step * max(1, -(-n // (MIN_BLOCKS * step))))
         return rows, min(2 * TILE, TILE * TILE // rows)
 
-    def sums(self, count: int, push: Push) -> Sums:
-        """Return empty sums of a push for ``count`` rows or columns."""
-        total, power = self.z.new_zeros(count), push.power
-        if push.function is not None:
-            return Pairwise(total, push)
-        if self.is_plain:
-            return Plain(total, power)
-        relative = self.exponentials is Exponentials.RELATIVE
-        return Running(total, self.temperature / abs(power) if relative else torch.ones_like(self.temperature))
-
     def visit(self, visit: Callable[[View], None], *, owned: bool, skip: tuple[bool, ...] = ()) -> None:
         """Visit the tiles with any nonzero push or pull, in threads if there are several tiles and rows are on a CPU.
 
@@ -259,31 +246,6 @@ class TiledProblem:
     def is_mirrored(self, tile: Tile) -> bool:
         """Return whether a tile is also used with its columns as rows."""
         return self.is_triangle and tile.rows != tile.columns
-
-
-def rounded(z: Tensor, v: Tensor, inverse: float, out: Tensor) -> Tensor:
-    """Return s / ln 2 in ``out``; the factor rounds rows: of the product its rounding error would be in all pairs."""
-    mantissa, exponent = math.frexp(inverse / OCTAVE)
-    return out.addmm_(torch.add(z, z, alpha=mantissa - 1), v.T, beta=0, alpha=math.ldexp(1, exponent))
-
-
-def steepest(problem: ContrastSpec, z: Tensor, sections: tuple[Tensor, ...]) -> float:
-    """Return an upper bound of |s|, infinity if none is known without waiting for a GPU."""
-    if problem.inv_temperature is None:
-        return math.inf
-    if problem.normalize:
-        return problem.inv_temperature
-    if z.device.type != "cpu":
-        return math.inf
-    longest = _longest(z)
-    of_sections = max(longest if v is z else _longest(v) for v in sections)
-    if problem.part is not None:
-        longest = of_sections  # of all queries, so that all processes get the same
-    return longest * of_sections * problem.inv_temperature
-
-
-def _longest(rows: Tensor) -> float:
-    return float(torch.linalg.vector_norm(rows, dim=1).amax()) if len(rows) else 0.0
 
 
 def _tournament(players: int) -> Iterator[tuple[int, int]]:

@@ -1,15 +1,9 @@
 """The contrast in kernels: the forward and backward launches, section by section, for pull and push together.
 
-With g and h the gradients of a row's log-sum-exp and of its attraction,
-
-    W_iu = g_i push_iu e^{s_iu − lse_i} + h_i pull_iu      ∂z_i = 1/τ Σ_u W_iu v_u      ∂v_u = 1/τ Σ_i W_iu z_i
-    ∂τ = −1/τ (Σ W_iu (s_iu − s₀) + s₀ Σ W_iu)
-
-with s₀ the similarity of equal rows: the last sum is known, and on tight clusters the first is small.
-
-If a section is the queries and its weights are symmetric, one product gives both of its gradients, Σ_j (W_ij + W_ji)
-z_j, and in the same way if the queries are part of it; if both directions are wanted, one product covers the queries
-over the references and the references over the queries. Any other section takes one product per gradient.
+The equations are those of `likewise.operator.tiled`. If a section is the queries and its weights are symmetric, one
+product gives both of its gradients, Σ_j (W_ij + W_ji) z_j, and in the same way if the queries are part of it; if both
+directions are wanted, one product covers the queries over the references and the references over the queries. Any
+other section takes one product per gradient.
 
 Gradients come in parts, one for each split of a loop. One kernel adds these up and propagates the sum through the
 normalisation. What is expensive in a pull within tiles is evaluated as pull @ references. A contrast goes by tiles

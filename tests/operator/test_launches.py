@@ -286,7 +286,7 @@ def test_launches_are_told_apart_as_triton_tells_them(compiled):
     assert launches._kinds((1,)) != launches._kinds((1 << 31,))  # noqa: SLF001 - what launches are known by
 
 
-@pytest.mark.parametrize(("name", "dtype"), zip(EPOCHS, [torch.bfloat16, torch.float32] * 4, strict=False))
+@pytest.mark.parametrize(("name", "dtype"), list(zip(EPOCHS, [torch.bfloat16, torch.float32] * 4, strict=False)))
 def test_an_epoch_compiles_what_its_first_step_does(name, dtype, compiled):
     """Neither an odd last batch, nor where rows lie in memory, nor an annealed number compiles anything anew."""
     first = None

@@ -481,7 +481,6 @@ torch.manual_seed(0)
 z, labels = torch.randn(40, 2, 8), torch.arange(40) % 7
 for loss, arguments, fullgraph in (
     (lw.SupConLoss(), (z, labels), False),
-    (lw.SupConLoss(backend="dense"), (z, labels), False),
     (lw.InfoNCELoss(symmetric=True, backend="dense"), (z[:, 0], z[:, 1]), True),
 ):
     results = []

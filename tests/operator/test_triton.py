@@ -323,39 +323,6 @@ def test_same_input_same_bits():
     assert all(torch.equal(a, b) for a, b in zip(one[0], other[0], strict=True))
 
 
-@pytest.mark.usefixtures("splits")
-@in_every_precision(["temperature"], [(0.003,), (0.1,)])
-def test_both_ways(dtype, temperature):
-    """Rows and columns from one product match each direction on its own, with any upstream for the two."""
-    queries, keys = clustered(40, 20, dtype), clustered(35, 20, dtype, seed=1)
-    half = None if dtype == torch.float32 else dtype
-    temperature = torch.tensor(temperature).item()
-    upstreams = torch.randn(40, device=DEVICE), torch.randn(35, device=DEVICE)
-    labels = torch.arange(40) % 6, torch.arange(35) % 9
-    for push in (pairs.AllPairs(40, 35), pairs.SameClass(*labels), by_frequency(40, 35)):
-        leaves = [rows.clone().requires_grad_() for rows in (queries, keys)]
-        tau = torch.tensor(temperature, device=DEVICE, requires_grad=True)
-        options = {"temperature": tau, "both_ways": True, "normalize": False}
-        (forth,), (back,), *_ = outcome_of(leaves[0], (leaves[1],), push, **options)
-        mine = torch.autograd.grad([forth, back], [*leaves, tau], upstreams)
-        results = []
-        for number, low in ((DOUBLE, None), (torch.float32, half)):
-            rows, columns = (v.to(number) for v in (queries, keys))
-            one, slope = plain(rows, (columns,), push, temperature, upstreams[0], low)
-            other, other_slope = plain(columns, (rows,), push.T, temperature, upstreams[1], low)
-            results.append([one[0], other[0], one[1] + other[2], one[2] + other[1], slope + other_slope])
-        exact, usual = results
-        empty = [value == -torch.inf for value in exact[:2]]
-        assert all(torch.equal(value == -torch.inf, none) for value, none in zip((forth, back), empty, strict=True))
-        values, usual[:2], exact[:2] = (
-            [x.masked_fill(none, 0) for x, none in zip(both, empty, strict=True)]
-            for both in ((forth, back), usual[:2], exact[:2])
-        )
-        check_errors([*values, *mine[:2]], usual, exact, [torch.float32] * 2 + [dtype] * 2)
-        slack = 2 * (usual[2].to(DOUBLE) - exact[2]).norm() * queries.double().norm() / temperature
-        assert (mine[2].to(DOUBLE) - exact[4]).abs() <= slack
-
-
 def test_a_matrix_that_was_changed_is_noticed():
     """Weights that were changed in place after the forward raise in the backward, as in tiles."""
     matrix, z = torch.rand(20, 20, device=DEVICE), clustered(20, 8).requires_grad_()
@@ -630,6 +597,13 @@ def shapes(n):
             "pushes": (Push(pairs.AllPairs(n, n)),), "pull": own, "both_ways": True,
             "others": (n,), "sections": (0,),
         },
+        "two ways, some rows and columns empty": {
+            "pushes": (Push(pairs.SameClass(torch.arange(n) % 9, torch.arange(40) % 9 + 3)),), "both_ways": True,
+            "others": (40,), "sections": (0,),
+        },
+        "two ways, weighted": {
+            "pushes": (Push(by_frequency(n, 40)),), "both_ways": True, "others": (40,), "sections": (0,)
+        },
         "queue": {
             "pushes": (Push(pairs.concat([not_self, pairs.AllPairs(n, 50), pairs.AllPairs(n, 31)])),),
             "pull": pairs.concat([same, *queue]).mean_over_row(), "coefficients": (None,),
@@ -655,6 +629,7 @@ def shapes(n):
     }  # fmt: skip
 
 
+@pytest.mark.usefixtures("splits")
 @pytest.mark.parametrize("name", list(shapes(3)))
 def test_pull_and_push_together(name):
     """Losses, log-sum-exps, attraction, active rows, and gradients of rows and τ, for any requested outputs."""

@@ -41,14 +41,14 @@ def forward(
 
 def _pairwise(problem: ContrastSpec, s: Float[Tensor, "n r"]) -> Outcome:
     """Return the pairwise sums, Σ_u weight_iu f(p s_iu + b), and those of the derivative."""
-    sums: dict[str, list[Tensor]] = {"value": [], "slope": []}
+    sums, slopes = list[Tensor](), list[Tensor]()
     for push in problem.pushes:
         weights, argument = push.weight.dense(s.dtype, s.device), s * push.power + push.bias
         shape = SHAPES[push.function]
-        sums["value"].append((weights * shape.value(argument)).sum(dim=1))
+        sums.append((weights * shape.value(argument)).sum(dim=1))
         slope = shape.slope if push.is_counted else torch.zeros_like
-        sums["slope"].append((weights * slope(argument.detach())).sum(dim=1))
-    return Outcome(tuple(sums["value"]), (), None, None, tuple(sums["slope"]))
+        slopes.append((weights * slope(argument.detach())).sum(dim=1))
+    return Outcome(tuple(sums), (), None, None, tuple(slopes))
 
 
 def _over_rows(s: Float[Tensor, "n r"], push: PairWeight) -> Float[Tensor, " n"]:

@@ -40,7 +40,7 @@ from torch import Tensor
 from likewise.operator import threads
 from likewise.operator.rows import Unit, prepared, projected
 from likewise.operator.spec import ContrastSpec, LocalAnchors, NeedsGrad, Outcome
-from likewise.operator.sums import Forward, Pairwise, Sums
+from likewise.operator.sums import Forward, Sums
 from likewise.operator.tiles import TILE, Exponentials, TiledProblem, View
 from likewise.pairs import PairWeight
 
@@ -89,7 +89,7 @@ def forward(
         )
         columns = tuple(push_sums.logarithms() for push_sums in sums.back)
         losses, counts = problem.losses(logsums, attraction)
-        counts += tuple(push_sums.slopes for push_sums in sums.forth if isinstance(push_sums, Pairwise))
+        counts += tuple(push_sums.slopes for push_sums in sums.forth if push_sums.slopes is not None)
         outcome = Outcome(logsums, columns, attraction, losses, counts)
     dtypes = [v.dtype for v in (queries, *references)]
     return outcome, _State(problem, sums, rows, dtypes, drawn, tuple(count.detach() for count in counts))
@@ -180,7 +180,7 @@ class Backward:
     def _exchange_terms(self, part: LocalAnchors) -> ColumnTerms:
         """Get from the other processes what the gradients of their rows as anchors need: a few numbers a row."""
         sums, count = self.forward.forth, len(self._shares)
-        mine = [*self._shares, *(push_sums.offsets() for push_sums in sums), self._force]
+        mine = [*self._shares, *(push_sums.highest for push_sums in sums), self._force]
         numbers = torch.stack([tensor for tensor in mine if tensor is not None], dim=1)
         rest = iter(part.gather(numbers).unbind(dim=1))
         everyone = [None if tensor is None else next(rest).contiguous() for tensor in mine]

@@ -36,7 +36,7 @@ class Sums:
             self.rate = 1 / (self.unit * OCTAVE)
 
     def exponentials(self, x: Tensor, rows: slice, dim: int, out: Tensor) -> Tensor:
-        """Return e^{s − offset} of a tile of x, in ``out``, which may be x itself; or f', which a backward takes alike."""
+        """Return e^{s − offset} of a tile of x, in ``out``, which may be x itself; of a pairwise sum, f'."""
         if self.shape is not None:
             argument = self.argument(x, out)
             return self.shape.slope(argument, out=argument)
@@ -148,7 +148,7 @@ class Forward:
 
     def _add_pairwise(self, k: int, view: View) -> None:
         push_sums, tile = self.forth[k], view.tile
-        if view.known.pushes[k] == 0 or push_sums.shape is None or push_sums.slopes is None:
+        if view.pushes[k] == 0 or push_sums.shape is None or push_sums.slopes is None:
             return
         argument = push_sums.argument(view.x, view.buffer(1))
         of_slopes = ((push_sums.slopes, push_sums.shape.slope, view.buffer(2)),) if push_sums.push.is_counted else ()

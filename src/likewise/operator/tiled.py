@@ -231,7 +231,7 @@ class Backward:
         w: Tensor | None = None
         exponentials = self.tiled.exponentials
         for k in range(len(self._shares)):
-            if view.known.pushes[k] == 0:
+            if view.pushes[k] == 0:
                 continue
             out = view.buffer(1 if w is None else 2)
             part = self._plain(k, view, out) if self.tiled.is_plain else self._relative(k, view, out)
@@ -247,7 +247,7 @@ class Backward:
     def _plain(self, k: int, view: View, out: Tensor) -> Tensor | None:
         """Return push_k a_k of a set, times its exponentials unless all pushes share them."""
         part, tile, base = self._coefficients(k, view, out), view.tile, self.tiled.pushes[k].base
-        if part is not None and view.known.pushes[k] is None:
+        if part is not None and view.pushes[k] is None:
             base.weigh(part, tile.rows, tile.among_all, logits=False, spare=view.buffer(3))
         if part is not None and self.tiled.exponentials is Exponentials.PLAIN:
             part.mul_(self.forward.forth[k].exponentials(view.x, tile.rows, 1, out=view.buffer(3)))

@@ -45,18 +45,13 @@ class Tile(NamedTuple):
     """Within all references."""
 
 
-class Known(NamedTuple):
-    """The value of each push and of the pull where it is constant over a tile; None if it varies or is not known."""
-
-    pushes: list[float | None]
-    pull: float | None
-
-
 class View(NamedTuple):
     """A tile, what is known of its weights, its similarities, and the buffers of the thread that works on it."""
 
     tile: Tile
-    known: Known
+    pushes: list[float | None]
+    """The value of each push, and of the pull, where it is constant over the tile; None if it varies or is unknown."""
+    pull: float | None
     x: Tensor
     """Similarities, in the unit of the problem."""
     buffers: "Buffers"
@@ -149,7 +144,7 @@ class TiledProblem:
             def work(*tiles: Tile) -> None:
                 for tile in tiles:
                     if (known := self._known(tile)) is not None:
-                        visit(View(tile, known, self._products(tile, buffers), buffers))
+                        visit(View(tile, *known, self._products(tile, buffers), buffers))
 
             return work
 
@@ -177,8 +172,8 @@ class TiledProblem:
             for i, j in _turns(len(rows), len(columns)):
                 yield Task((i, -1 - j), (Tile(rows[i], *columns[j]),))
 
-    def _known(self, tile: Tile) -> Known | None:
-        """Return the weights of a tile that are constant; None if nothing in it pushes or pulls."""
+    def _known(self, tile: Tile) -> tuple[list[float | None], float | None] | None:
+        """Return the pushes and the pull of a tile as `View` has them; None if nothing in it pushes or pulls."""
         pushes = [push.base.constant(tile.rows, tile.among_all) for push in self.pushes]
         if self.is_plain:  # where pairs are left out or used as they are, by a constant of 0 or 1
             pushes = [None if value not in {0, 1} else value for value in pushes]
@@ -187,7 +182,7 @@ class TiledProblem:
             pull = None if self.pull.base.constant(tile.columns, tile.rows) != 0 else 0.0
         if pull == 0 and not any(push != 0 for push in pushes):
             return None
-        return Known(pushes, pull)
+        return pushes, pull
 
     def _products(self, tile: Tile, buffers: Buffers) -> Tensor:
         """Return x of a tile: s / ln 2 if exponentials are plain, z·v for sets of pairs, else s."""
@@ -205,7 +200,7 @@ class TiledProblem:
 
         If mirrored, return the transposed weights of the references as anchors over the queries.
         """
-        if self.pull is None or (view.known.pull == 0 and not mirrored):
+        if self.pull is None or (view.pull == 0 and not mirrored):
             return None
         tile = view.tile
         rows, columns = (tile.among_all, tile.rows) if mirrored else (tile.rows, tile.among_all)
@@ -217,7 +212,7 @@ class TiledProblem:
 
     def weighed(self, k: int, view: View, e: Tensor, out: Tensor) -> Tensor | None:
         """Return e for the pairs in the k-th push, a set, else 0, in ``out`` or as e itself; None if it has no pair."""
-        inside, base = view.known.pushes[k], self.pushes[k].base
+        inside, base = view.pushes[k], self.pushes[k].base
         if inside is not None:
             return e if inside else None
         if out is e:
@@ -234,7 +229,7 @@ class TiledProblem:
             out.mul_(self.powers[k])
         elif self.exponentials is Exponentials.RELATIVE and self.powers[k] < 0:
             out.neg_()  # so that its largest exponential is that of its maximum
-        weight = view.known.pushes[k]
+        weight = view.pushes[k]
         if weight is None:
             self.pushes[k].base.weigh(out, view.tile.rows, view.tile.among_all, logits=True)
         elif weight == 0:

@@ -32,8 +32,14 @@ PARTS = {
     ),
     "weights": ("likewise/pairs/", "triton/weights.py"),
     "launches": ("operator/triton/", "operator/spec.py"),
+    "autograd": (
+        "/torch/",
+        "operator/backends.py:forward",
+        "operator/backends.py:backward",
+        "operator/inputs.py:run",
+        "operator/inputs.py:without_autocast",
+    ),
     "checks": ("losses/inputs.py", "losses/candidates.py", "operator/inputs.py", "operator/backends.py"),
-    "autograd": ("/torch/", "operator/function.py", "operator/precision.py"),
 }
 """What a function is part of, by its file and name: the first that fits."""
 

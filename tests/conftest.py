@@ -18,7 +18,7 @@ install_import_hook(
         "likewise.operator.dense",
         "likewise.operator.tiled",
         "likewise.operator.tiles",
-        "likewise.operator.normalization",
+        "likewise.operator.rows",
         "likewise.distributed",
     ],
     "beartype.beartype",

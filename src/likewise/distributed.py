@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from likewise.operator.precision import first_derivative
+from likewise.operator.inputs import first_derivative
 
 
 class RankSizes(NamedTuple):

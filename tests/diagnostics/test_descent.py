@@ -16,8 +16,7 @@ NOISE = {
 
 
 @pytest.mark.parametrize("noise", NOISE)
-@pytest.mark.parametrize("steps", [100, 270, 3000])
-@pytest.mark.parametrize("size", [0.0, -40.0])
+@pytest.mark.parametrize(("steps", "size"), [(100, 0.0), (270, -40.0)])
 def test_noise_is_no_descent(noise, steps, size):
     rng = np.random.default_rng(steps)  # of its own: what a test finds may not depend on which others ran before it
     fell = sum(descent((size + 0.3 * NOISE[noise](rng, steps)).tolist()).fell for _ in range(400))
@@ -35,7 +34,7 @@ def test_a_descent_of_less_than_a_thousandth_is_none_however_regular():
     assert descent(np.linspace(5.5, 5.48, 200).tolist()).fell
 
 
-@pytest.mark.parametrize("steps", [100, 270, 3000])
+@pytest.mark.parametrize("steps", [100, 3000])
 def test_what_learns_falls_at_once_or_late_below_zero_and_after_a_rise(steps):
     at = np.linspace(0, 1, steps)
     curves = {

@@ -66,7 +66,7 @@ def test_histogram_counts_every_pair_once_by_its_kind(embedding):
 
 
 @pytest.mark.parametrize("method", ["tsne", "pca"])
-@pytest.mark.parametrize("shape", [(1, 3), (2, 2), (5, 1), (9, 4)])
+@pytest.mark.parametrize("shape", [(0, 3), (1, 3), (2, 2), (5, 1), (9, 4)])
 def test_a_map_has_two_finite_coordinates_and_repeats_itself(method, shape):
     features = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     places = two_dimensional_map(features, method)
@@ -82,26 +82,18 @@ def test_pca_keeps_distances_in_the_plane():
     assert torch.allclose(torch.cdist(places, places), torch.cdist(circle, circle).double(), atol=1e-5)
 
 
-def collapse(kind, count=1000):
-    one = torch.rand(1, 16, generator=torch.Generator().manual_seed(0))
-    noise = torch.randn(count, 16, generator=torch.Generator().manual_seed(1))
-    return {
-        "equal": one.repeat(count, 1),
-        "zero": torch.zeros(count, 16),
-        "rounding": one + 1e-7 * noise,
-        "one direction": one * noise[:, :1].abs(),
-    }[kind]
-
-
-@pytest.mark.parametrize("method", ["tsne", "pca"])
-@pytest.mark.parametrize("kind", ["equal", "zero", "rounding", "one direction"])
-def test_collapsed_features_lie_on_one_point(kind, method):
+def test_collapsed_features_lie_on_one_point():
     """On equal features t-SNE, started from PCA, divides by their spread, 0, and the process dies."""
-    assert torch.equal(two_dimensional_map(collapse(kind), method), torch.zeros(1000, 2).double())
-    assert collapsed(collapse(kind))
+    one = torch.rand(1, 16, generator=torch.Generator().manual_seed(0))
+    noise = torch.randn(1000, 16, generator=torch.Generator().manual_seed(1))
+    for features in (one.repeat(1000, 1), 0 * noise, one + 1e-7 * noise, one * noise[:, :1].abs()):
+        for method in ("tsne", "pca"):
+            assert torch.equal(two_dimensional_map(features, method), torch.zeros(1000, 2).double())
+        assert collapsed(features)
+    assert not collapsed(one)
 
 
-@pytest.mark.parametrize("distinct", [2, 3, 5, 40])
+@pytest.mark.parametrize("distinct", [2, 5])
 def test_duplicates_lie_on_one_point_and_others_do_not(distinct):
     rows = torch.randperm(80, generator=torch.Generator().manual_seed(0)) % distinct
     features = torch.randn(distinct, 8, generator=torch.Generator().manual_seed(1))[rows]
@@ -110,8 +102,3 @@ def test_duplicates_lie_on_one_point_and_others_do_not(distinct):
     together = (places.unsqueeze(1) == places).all(dim=2)
     assert torch.equal(together, rows.unsqueeze(1) == rows)
     assert not collapsed(features)
-
-
-def test_no_samples_and_one_have_a_place_each():
-    assert two_dimensional_map(torch.zeros(0, 3)).shape == (0, 2)
-    assert not collapsed(torch.ones(1, 3))

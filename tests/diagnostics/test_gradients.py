@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-import likewise as lw
 from likewise.diagnostics import (
     Snapshot,
     anchor_gradients,
@@ -92,19 +91,6 @@ def test_pull_and_push_add_up_to_the_gradient_of_the_anchors_own_loss(case, form
         torch.testing.assert_close(found.gradient[i], z.grad, rtol=1e-10, atol=1e-12)
         assert found.positives[i].tolist() == positive[i]
         assert found.negatives[i].tolist() == [j != i and not of for j, of in enumerate(positive[i])]
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_the_library_s_own_loss_has_this_gradient(form):
-    """References apart, so that only the anchor gets a gradient."""
-    embeddings, labels = CASES["one view"]
-    z = torch.nn.functional.normalize(embeddings)
-    found = anchor_gradients(embeddings, labels, temperature=TAU, form=form)
-    loss_of = lw.SupConLoss(temperature=TAU, form=form, normalize=False, reduction="none")
-    for i in range(len(z)):
-        anchor, others = z[i : i + 1].clone().requires_grad_(), torch.arange(len(z)) != i
-        loss_of(anchor, labels[i : i + 1], references=z[others], reference_labels=labels[others]).sum().backward()
-        torch.testing.assert_close(found.gradient[i], anchor.grad[0], rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -59,7 +59,7 @@ def losses():
 
 
 @pytest.mark.parametrize("chunk_size", [None, 7])
-@pytest.mark.parametrize("negatives", range(6))
+@pytest.mark.parametrize("negatives", [0, 1, 5])
 def test_hard_negatives_are_those_of_multiple_negatives_ranking(negatives, chunk_size, models, losses):
     """At once, and in chunks as the cached form of theirs."""
     model, info_nce = models[0], lw.InfoNCELoss(temperature=0.05)

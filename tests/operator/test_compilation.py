@@ -19,9 +19,7 @@ def launched(capability, *rows):
     return [json.loads(line) for line in printed.splitlines()]
 
 
-@pytest.mark.parametrize(
-    ("capability", "rows"), [(86, "float32,256"), (90, "bfloat16,128"), (100, "float32,256"), (120, "bfloat16,128")]
-)
+@pytest.mark.parametrize(("capability", "rows"), [(80, "bfloat16,128"), (86, "float32,256"), (100, "float32,256")])
 def test_every_launch_fits(capability, rows):
     """With any Triton: τ learned on the device, label sets, a queue; and no GPU is asked for more than it has."""
     found = launched(capability, rows)
@@ -40,10 +38,9 @@ def test_every_form_fits(capability, d):
     assert all(each["fits"] for each in found), [each for each in found if not each["fits"]]
 
 
-@pytest.mark.parametrize("capability", [80, 90])
-def test_what_sup_con_needs(capability, tmp_path):
+def test_what_sup_con_needs(tmp_path):
     """Forward and backward, in bfloat16 and in two halves, with class labels and label sets, at D = 128."""
-    run_python("-m", "benchmarks", "compiled-kernels", "--out", tmp_path, "--few", "--capability", capability)
+    run_python("-m", "benchmarks", "compiled-kernels", "--out", tmp_path, "--few", "--capability", 90)
     (results,) = tmp_path.glob("*.json")
     found = json.loads(results.read_text(encoding="utf-8"))["results"]
     assert {(each["loss"], each["dtype"]) for each in found} == {
@@ -60,7 +57,7 @@ def test_what_sup_con_needs(capability, tmp_path):
         assert row["exponentials"] > 0, row
         assert row["spills"] == 0, row
         assert 0 < row["registers"] <= 255, row
-        assert row["shared"] <= {80: 163, 90: 227}[capability] << 10, row
+        assert row["shared"] <= 227 << 10, row
         assert row["programs"] >= 1, row
         # The label sets of the own rows are loaded anew for each tile.
         assert set(row["flaws"]) <= ({"loads that are waited for"} if "shared label" in each["contender"] else set()), (

@@ -59,6 +59,7 @@ def test_contrast_is_the_equation(backend, temperature, tile, monkeypatch):
         (None, *sup_con_pairs(torch.zeros(7).long())),
         (references, pairs.Explicit(torch.randn(7, 6)), pairs.Explicit(explicit)),
         (references, pairs.Explicit(explicit).mean_over_row(), pairs.NotSelf(7, 6, 1)),
+        (references, pairs.SameClass(labels, labels[:6]).scale(explicit[:, 0], explicit[0]), pairs.AllPairs(7, 6)),
     ]
     for given_references, pull, push in cases:
         shape = (1,) if tile == 3 else ()
@@ -68,7 +69,13 @@ def test_contrast_is_the_equation(backend, temperature, tile, monkeypatch):
         losses = lw.contrast(z, *others, pull=pull, push=push, temperature=tau, backend=backend)
         torch.testing.assert_close(losses, expected, rtol=1e-11, atol=1e-11)
         upstream = torch.randn(7, dtype=DOUBLE)
-        check_gradients(losses, expected, (z, tau, *others), upstream, rtol=1e-9, atol=1e-9 / temperature**2)
+        leaves, bounds = (z, tau, *others), {"rtol": 1e-9, "atol": 1e-9 / temperature**2}
+        gradients = torch.autograd.grad(expected, leaves, upstream)
+        torch.testing.assert_close(torch.autograd.grad(losses, leaves, upstream), gradients, **bounds)
+        for leaf, gradient in zip(leaves, gradients, strict=True):  # where only one of them is learned
+            zs, taus, *vs = (x if x is leaf else x.detach() for x in leaves)
+            alone = lw.contrast(zs, *vs, pull=pull, push=push, temperature=taus, backend=backend)
+            torch.testing.assert_close(torch.autograd.grad(alone, leaf, upstream)[0], gradient, **bounds)
 
 
 def test_sections_with_and_without_gradient(backend, monkeypatch):
@@ -102,30 +109,8 @@ def test_a_costly_pull_is_not_evaluated_again_for_sections_without_gradient(sect
     torch.testing.assert_close(found, torch.autograd.grad(expected.sum(), [queries, rows[section]]))
 
 
-@pytest.mark.parametrize("shape", [(), (1,)], ids=str)
-def test_gradcheck(backend, shape, monkeypatch):
-    """Gradients to queries, references and temperature are those of finite differences."""
-    monkeypatch.setattr(tiles, "TILE", 3)
-    labels = torch.tensor([0, 1, 0, 1, 2])
-    pull, push = sup_con_pairs(labels)
-    z, v = unit(5, 3).requires_grad_(), unit(4, 3).requires_grad_()
-    tau = torch.full(shape, 0.4, dtype=DOUBLE, requires_grad=True)
-    weight = pairs.Explicit(torch.rand(5, 4))
-
-    def rectangle(z, v, tau):
-        return lw.contrast(z, v, pull=weight, push=weight, temperature=tau, backend=backend)
-
-    def triangle(z, tau):
-        return lw.contrast(z, pull=pull, push=push, temperature=tau, backend=backend)
-
-    assert torch.autograd.gradcheck(rectangle, (z, v, tau))
-    assert torch.autograd.gradcheck(triangle, (z, tau))
-    assert torch.autograd.gradcheck(lambda v: rectangle(z.detach(), v, tau.detach()), (v,))
-    assert torch.autograd.gradcheck(lambda tau: rectangle(z.detach(), v.detach(), tau), (tau,))
-
-
 @pytest.mark.slow
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.integers(1, 40), st.integers(1, 9), st.sampled_from([0.01, 0.03, 0.2, 1.0]), st.integers(0, 10**6))
 def test_tile_size_changes_nothing(n, tile, temperature, seed):
     """Any tile size gives the same losses and gradients, with the triangle and without it."""
@@ -151,16 +136,22 @@ def losses_and_gradient(formula, operand, pull, push, temperature, **options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("temperature", [0.01, 0.05, 0.1, 1.0])
-@pytest.mark.parametrize("classes", [1, 10, 400])
+@pytest.mark.parametrize(
+    ("dtype", "temperature", "classes"),
+    [
+        (dtype, temperature, (1, 10, 200)[(i + j) % 3])
+        for i, dtype in enumerate((torch.float32, torch.bfloat16, torch.float16))
+        for j, temperature in enumerate((0.01, 0.05, 1.0))
+    ],
+)
 def test_error_is_within_twice_that_of_the_plain_formula(backend, dtype, temperature, classes):
     """Over several samples, losses and gradients have at most twice the error of the plain formula in float32."""
     mine, theirs = torch.zeros(2, dtype=DOUBLE), torch.zeros(2, dtype=DOUBLE)
+    n = 250 if backend == "auto" else 600  # one matrix, and several tiles
     for seed in range(4):
         torch.manual_seed(seed)
-        weights = *sup_con_pairs(torch.arange(1200) % classes), temperature
-        operand = unit(1200, 32, dtype)
+        weights = *sup_con_pairs(torch.arange(n) % classes), temperature
+        operand = unit(n, 32, dtype)
         exact = losses_and_gradient(plain, operand.double(), *weights)
         usual = losses_and_gradient(plain, operand.float(), *weights)
         ours = losses_and_gradient(lw.contrast, operand, *weights, backend=backend)
@@ -476,22 +467,21 @@ def forwarded(loss, z):
         (lambda loss, z: torch.jit.trace(lambda rows: loss(rows), (z,)), "torch.jit.trace"),
     ],
 )
-def test_unsupported_transforms_are_refused(transform, name, backend):
+def test_unsupported_transforms_are_refused(transform, name):
     """The error names the transform and what to use instead."""
     z = torch.randn(6, 2, 4)
     with pytest.raises(RuntimeError, match=f"got .*{name}: ") as error:
-        transform(lw.NTXentLoss(backend=backend), z)
+        transform(lw.NTXentLoss(), z)
     assert "differentiates backward" in str(error.value)
 
 
 COMPILED = """
-import sys, torch, likewise as lw
-backend = sys.argv[1]
+import torch, likewise as lw
 torch.manual_seed(0)
 z, labels = torch.randn(40, 2, 8), torch.arange(40) % 7
 for loss, arguments, fullgraph in (
-    (lw.SupConLoss(backend=backend), (z, labels), False),
-    (lw.InfoNCELoss(symmetric=True, backend=backend), (z[:, 0], z[:, 1]), backend == "dense"),
+    (lw.SupConLoss(), (z, labels), False),
+    (lw.InfoNCELoss(symmetric=True, backend="dense"), (z[:, 0], z[:, 1]), True),
 ):
     results = []
     for call in (loss, torch.compile(loss, fullgraph=fullgraph)):
@@ -505,13 +495,10 @@ for loss, arguments, fullgraph in (
 
 @pytest.mark.process
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["auto", "dense"])
-def test_compiled_losses_are_the_losses(backend):
+def test_compiled_losses_are_the_losses():
     """torch.compile of a loss with Inductor gives its value and gradient; dense in both directions as one graph."""
     # In a separate process: tests check shapes at run time, with code that cannot be compiled.
-    done = subprocess.run(
-        [sys.executable, "-c", COMPILED, backend], capture_output=True, text=True, check=False, timeout=600
-    )
+    done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr
 
 
@@ -623,17 +610,3 @@ def test_a_weight_of_ones_own_may_change_before_the_backward_of_one_matrix():
     for matrix in (weights, push.matrix):
         matrix.zero_()
     torch.testing.assert_close(torch.autograd.grad(loss, z)[0], expected)
-
-
-@pytest.mark.parametrize("backend", ["tiled", "auto"])
-def test_factors_of_references_weigh_a_pull(backend):
-    """A pull with a factor of each reference, beside one of each anchor, is the plain formula's."""
-    z, v = unit(5, 3).requires_grad_(), unit(7, 3).requires_grad_()
-    own = pairs.SameClass(torch.arange(5) % 2, torch.arange(7) % 2)
-    pull = own.scale(torch.rand(5, dtype=DOUBLE), torch.rand(7, dtype=DOUBLE))
-    losses, expected = (
-        lw.contrast(z, v, pull=pull, push=pairs.AllPairs(5, 7), temperature=0.5, backend=way)
-        for way in (backend, "dense")
-    )
-    torch.testing.assert_close(losses, expected)
-    check_gradients(losses, expected, (z, v))

@@ -24,27 +24,20 @@ def steps():
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_launch_is_that_which_triton_would_make(loss, steps):
-    """The same compiled function and arguments, on the current stream, and seen by whoever hooks into launches."""
+def test_a_step_is_launched_as_by_triton_and_a_graph_of_it_is_one_of_the_next(loss, steps):
+    """The same compiled functions and arguments, on the current stream, seen by whoever hooks into launches.
+
+    Whatever a step reads was given to it or made in it. A τ or a β that is annealed needs another graph, a number of
+    the host being part of it; values that change in place, such as a τ that is learned, do not.
+    """
     found = steps[loss]
     assert found["launches"] == found["reached the driver"] == found["seen by a hook"] > 5
     assert found["as Triton finds them"]
     assert found["same though watched"]
     assert found["streams"] == [stub_driver.STREAM]
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-def test_a_graph_of_one_step_is_a_graph_of_the_next(loss, steps):
-    """Whatever a step reads was given to it or made in it, and values that change in place are none of its numbers."""
-    found = steps[loss]
     assert found["foreign"] == []
     assert found["same after values changed"]
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-def test_a_number_of_the_host_is_part_of_a_graph(loss, steps):
-    """A τ or a β that is annealed needs another graph; a τ that is learned does not."""
-    assert steps[loss]["same after a number changed"] == ("learned" in loss)
+    assert found["same after a number changed"] == ("learned" in loss)
 
 
 def test_the_hosts_side_is_measured(tmp_path):

@@ -148,26 +148,6 @@ def test_several_callers_at_once(monkeypatch):
     assert all(torch.equal(loss, expected) for loss in found)
 
 
-@pytest.mark.process
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-def test_a_forked_process_has_threads_of_its_own():
-    """After a fork the child creates its own threads, since its parent's are gone."""
-    script = """
-import os, torch, likewise as lw
-from likewise.operator import tiles, threads
-tiles.TILE = 32
-threads.workers = lambda: 3
-torch.set_num_threads(1)
-z, labels = torch.randn(300, 8), torch.arange(300) % 7
-expected = lw.SupConLoss()(z, labels)
-child = os.fork()
-if child == 0:
-    os._exit(0 if torch.equal(lw.SupConLoss()(z, labels), expected) else 1)
-raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
-    assert subprocess.run([sys.executable, "-c", script], timeout=600, check=False).returncode == 0
-
-
 def test_without_openmp_everything_runs_in_the_callers_thread(monkeypatch):
     """If torch's OpenMP library is not found, there is one worker, with the same bits."""
     step, z = steps()[0]["triangle"], steps()[1]
@@ -192,13 +172,23 @@ def test_an_error_of_the_tasks_themselves_is_raised():
 
 @pytest.mark.process
 @needs_openmp
-def test_torchs_own_openmp_is_configured():
-    """Another library's OpenMP, loaded after torch's, is not touched."""
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_torchs_own_openmp_is_configured_and_a_forked_process_has_threads_of_its_own():
+    """Another library's OpenMP, loaded after torch's, is not touched; a fork's parent's threads are gone in it."""
     script = """
-import torch, sklearn.cluster
-from likewise.operator import threads
+import os, torch, sklearn.cluster, likewise as lw
+from likewise.operator import tiles, threads
 with threads.single_threaded():
     assert torch.get_num_threads() == 1, torch.get_num_threads()
+tiles.TILE = 32
+threads.workers = lambda: 3
+torch.set_num_threads(1)
+z, labels = torch.randn(300, 8), torch.arange(300) % 7
+expected = lw.SupConLoss()(z, labels)
+child = os.fork()
+if child == 0:
+    os._exit(0 if torch.equal(lw.SupConLoss()(z, labels), expected) else 1)
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
     pytest.importorskip("sklearn", reason="scikit-learn is not installed")
     environment = {**os.environ, "OMP_NUM_THREADS": "2"}

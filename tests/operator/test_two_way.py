@@ -1,10 +1,10 @@
-"""Both directions from one product: every backend against a float64 oracle, and symmetric InfoNCE."""
+"""Both directions from one product: every backend against a float64 oracle."""
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from operator_checks import DOUBLE, check_gradients, unit
+from operator_checks import DOUBLE, unit
 
 import likewise as lw
 from likewise import pairs
@@ -41,7 +41,7 @@ def values_and_gradients(formula, operands, push, temperature, upstreams, **opti
     return *(v.detach() for v in values), *torch.autograd.grad(total, [*leaves, tau])
 
 
-@pytest.mark.parametrize("temperature", [0.003, 0.03, 0.1, 1.0])
+@pytest.mark.parametrize("temperature", [0.003, 0.1])
 @pytest.mark.parametrize("tile", [3, 512])
 @pytest.mark.parametrize("used", ["both", "rows", "columns"])
 def test_both_ways_are_the_plain_formula(backend, temperature, tile, used, monkeypatch):
@@ -56,28 +56,16 @@ def test_both_ways_are_the_plain_formula(backend, temperature, tile, used, monke
         expected = values_and_gradients(plain, rows, push, temperature, upstreams)
         given = values_and_gradients(both_directions, rows, push, temperature, upstreams, backend=backend)
         torch.testing.assert_close(given, expected, rtol=1e-10, atol=1e-10 / temperature**2)
+    for leaf in range(3):  # as far as only one of rows, references and τ is learned
+        z, v, tau = (*rows, torch.tensor(temperature, dtype=DOUBLE))
+        leaves = [x.clone().requires_grad_(k == leaf) for k, x in enumerate((z, v, tau))]
+        values = both_directions(*leaves[:2], push=push, temperature=leaves[2], backend=backend)
+        total = sum((value * u).sum() for value, u in zip(values, upstreams, strict=True) if u is not None)
+        (alone,) = torch.autograd.grad(total, leaves[leaf])
+        torch.testing.assert_close(alone, expected[2 + leaf], rtol=1e-10, atol=1e-10 / temperature**2)
 
 
-@pytest.mark.parametrize("temperature", [0.01, 0.4])
-def test_gradcheck(backend, temperature, monkeypatch):
-    """Gradients match finite differences, also for each input alone."""
-    monkeypatch.setattr(tiles, "TILE", 3)
-    z, v = unit(5, 3).requires_grad_(), unit(4, 3).requires_grad_()
-    if temperature < 0.1:
-        monkeypatch.setitem(tiles.MAX_EXPONENT, DOUBLE, 40.0)
-    tau = torch.tensor(temperature, dtype=DOUBLE, requires_grad=True)
-
-    def both(z, v, tau):
-        return both_directions(z, v, push=pairs.AllPairs(5, 4), temperature=tau, backend=backend)
-
-    assert torch.autograd.gradcheck(both, (z, v, tau))
-    assert torch.autograd.gradcheck(lambda z: both(z, v.detach(), tau.detach()), (z,))
-    assert torch.autograd.gradcheck(lambda v: both(z.detach(), v, tau.detach()), (v,))
-    assert torch.autograd.gradcheck(lambda tau: both(z.detach(), v.detach(), tau), (tau,))
-    assert torch.autograd.gradcheck(lambda z: both(z, z[:4], tau.detach()), (z,))
-
-
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.integers(0, 30), st.integers(0, 30), st.integers(1, 9), st.sampled_from([0.003, 0.03, 1.0]), st.integers(0, 999)
 )
@@ -100,17 +88,24 @@ def rounded(result, dtype):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("temperature", [0.003, 0.01, 0.05, 0.2, 1.0])
+@pytest.mark.parametrize(
+    ("dtype", "temperature"),
+    [
+        *((torch.float32, temperature) for temperature in (0.003, 0.01, 0.2)),
+        *((torch.bfloat16, temperature) for temperature in (0.003, 0.05, 1.0)),
+        (torch.float16, 0.05),
+    ],
+)
 def test_error_is_within_twice_that_of_the_plain_formula(backend, dtype, temperature):
     """Over several samples of clustered features, values and gradients have at most twice the plain formula's error."""
     temperature = float(torch.tensor(temperature))
-    push, names = pairs.AllPairs(1100, 1100), ("rows", "columns", "queries", "references", "temperature")
+    n = 250 if backend == "auto" else 600  # one matrix, and several tiles
+    push, names = pairs.AllPairs(n, n), ("rows", "columns", "queries", "references", "temperature")
     mine, theirs = torch.zeros(2, len(names), dtype=DOUBLE)
     for draw in range(3):
         torch.manual_seed(draw)
-        operands = clustered(1100, 32, dtype)
-        upstreams = torch.rand(2, 1100, dtype=DOUBLE) / 1100
+        operands = clustered(n, 32, dtype)
+        upstreams = torch.rand(2, n, dtype=DOUBLE) / n
         exact = values_and_gradients(plain, [rows.double() for rows in operands], push, temperature, upstreams)
         wide = [rows.float() for rows in operands]
         usual = values_and_gradients(plain, wide, push, temperature, upstreams)
@@ -137,20 +132,3 @@ def test_empty_rows_and_columns_are_minus_infinity_without_gradient(backend, tem
             upstreams[0][2] = upstreams[1][1] = value
             gradients = torch.autograd.grad((rows, columns), (z, v), upstreams, retain_graph=True)
             assert all(gradient.abs().sum() == 0 for gradient in gradients)
-
-
-@pytest.mark.parametrize("temperature", [0.01, 0.07])
-@pytest.mark.parametrize("reduction", ["mean", "none"])
-def test_symmetric_info_nce_is_the_mean_of_both_directions(backend, temperature, reduction):
-    """One product gives the same loss and gradients as each direction on its own."""
-    queries, keys = (unit(9, 5).requires_grad_() for _ in range(2))
-    whole, one_way = (
-        lw.InfoNCELoss(temperature=temperature, backend=backend, reduction=reduction, symmetric=symmetric)
-        for symmetric in (True, False)
-    )
-    loss, expected = whole(queries, keys), (one_way(queries, keys) + one_way(keys, queries)) / 2
-    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=1e-10)
-    upstream = torch.linspace(0, 1, 9, dtype=DOUBLE) if loss.ndim else None
-    check_gradients(loss, expected, (queries, keys), upstream, rtol=1e-12, atol=1e-10)
-    assert whole.last["active_anchors"] == 9
-    assert whole.last["positives_per_anchor"].tolist() == [1.0] * 9

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 import likewise as lw
 from likewise import distributed
-from likewise.integrations.metric_learning import ForMetricLearning
+from likewise.integrations import ForMetricLearning
 from likewise.memory import Prototypes
 
 Z = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))

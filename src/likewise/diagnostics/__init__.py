@@ -4,7 +4,6 @@ Features and labels that are not numbers, not finite or of different lengths, or
 ValueError.
 """
 
-from likewise.diagnostics.descent import Descent, descent
 from likewise.diagnostics.geometry import (
     Hubness,
     alignment,
@@ -13,6 +12,7 @@ from likewise.diagnostics.geometry import (
     hubness,
     push_weights,
     similarity_histogram,
+    two_dimensional_map,
     uniformity,
 )
 from likewise.diagnostics.gradients import (
@@ -25,8 +25,7 @@ from likewise.diagnostics.gradients import (
     strength_by_similarity,
 )
 from likewise.diagnostics.hard_pairs import HardPairs, hardest_pairs
-from likewise.diagnostics.layout import two_dimensional_map
-from likewise.diagnostics.snapshot import Snapshot, load_snapshots, save_snapshots
+from likewise.diagnostics.steps import Descent, Snapshot, descent, load_snapshots, save_snapshots
 from likewise.diagnostics.unit_rows import collapsed, effective_rank, singular_values, spread
 
 __all__ = [

@@ -22,8 +22,7 @@ from likewise.instantiate import Described
 from likewise.losses.contrast_batch import REMEDY, ContrastBatch, describe_input, values_of
 from likewise.losses.inputs import checked
 from likewise.operator import Backend, ContrastSpec, Outcome, Push, Reduction, evaluate, normalized
-from likewise.operator.compiler import TRACES_WEIGHTS, graph_break
-from likewise.operator.inputs import check_temperature, number, one_of
+from likewise.operator.inputs import TRACES_WEIGHTS, check_temperature, graph_break, number, one_of
 from likewise.pairs import PairWeight
 
 Flag = Literal[True, False]

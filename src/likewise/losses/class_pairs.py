@@ -14,8 +14,7 @@ from likewise.losses.base import ContrastiveLoss, Flag, LossOptions, Temperature
 from likewise.losses.contrast_batch import ContrastBatch
 from likewise.losses.inputs import Classes, Embeddings, References
 from likewise.operator import ContrastSpec, Push
-from likewise.operator.inputs import one_of
-from likewise.operator.precision import without_autocast
+from likewise.operator.inputs import one_of, without_autocast
 from likewise.operator.tiles import TILE
 from likewise.operator.whole import MAX_PAIRS
 from likewise.pairs import Below, Equal, Hardest, SameClass

@@ -10,8 +10,7 @@ from torch import Tensor
 from likewise.losses.base import ContrastiveLoss, Flag, LossOptions, Temperature, check_positive
 from likewise.losses.inputs import Embeddings, MultiHot, Prototypes, References
 from likewise.losses.label_pair_similarity import Method, matrix
-from likewise.operator.inputs import FLOAT_DTYPES, one_of
-from likewise.operator.precision import without_autocast
+from likewise.operator.inputs import FLOAT_DTYPES, one_of, without_autocast
 from likewise.pairs import (
     AllPairs,
     Explicit,

@@ -13,8 +13,7 @@ from likewise.distributed import RankSizes
 from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature, check_number, scalar, wide
 from likewise.losses.inputs import Classes, Embeddings, References
 from likewise.operator import ContrastSpec, Push
-from likewise.operator.inputs import check_temperature
-from likewise.operator.precision import without_autocast
+from likewise.operator.inputs import check_temperature, without_autocast
 from likewise.operator.whole import MAX_PAIRS
 from likewise.pairs import SameClass
 

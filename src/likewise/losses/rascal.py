@@ -12,8 +12,7 @@ from likewise.losses.contrast_batch import ContrastBatch
 from likewise.losses.inputs import Classes, Embeddings
 from likewise.memory import FeatureCache
 from likewise.operator import normalized
-from likewise.operator.inputs import one_of
-from likewise.operator.precision import without_autocast
+from likewise.operator.inputs import one_of, without_autocast
 from likewise.pairs import Block, Equal, PairWeight, SameClass, WithinClass
 from likewise.pairs.weight import widest
 

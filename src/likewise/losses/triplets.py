@@ -17,8 +17,7 @@ from likewise.losses.base import ContrastiveLoss, LossOptions, Temperature, chec
 from likewise.losses.class_pairs import ClassLoss
 from likewise.losses.contrast_batch import ContrastBatch
 from likewise.losses.inputs import Embeddings, References
-from likewise.operator.inputs import one_of
-from likewise.operator.precision import first_derivative, without_autocast
+from likewise.operator.inputs import first_derivative, one_of, without_autocast
 from likewise.pairs.weight import blocks, widest
 
 Mining = Literal["all", "all semi-hard", "semi-hard", "hard"]

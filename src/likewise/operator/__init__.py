@@ -2,7 +2,7 @@
 
 from likewise.operator.backends import Backend, no_triton
 from likewise.operator.contrast import contrast, evaluate, log_sum_exp, pairwise_sum
-from likewise.operator.normalization import normalized
+from likewise.operator.rows import normalized
 from likewise.operator.spec import ContrastSpec, Outcome, Push, Reduction
 
 __all__ = [

@@ -1,16 +1,28 @@
-"""The choice of backend and precision, made in one place: the only module that knows all backends."""
+"""A contrast evaluated by a backend: the choice of it, the only module that knows all, and one autograd function.
 
+A backend but the plain formula is an engine, a module: `whole`, `tiled` or the kernels. Its ``forward`` returns the
+outcome of a contrast of the input rows, and the state that its ``backward`` needs to return the gradients of τ, of the
+queries and of the sections that are not the queries, in their dtypes, from those of the outcome; None where there is
+none.
+"""
+
+import ctypes
 import importlib.util
 import os
 from functools import cache
 from importlib import import_module
+from types import ModuleType
 from typing import Any, Literal, get_args
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
-from likewise.operator import tiled, whole
-from likewise.operator.function import Engine
+from likewise.operator import dense, tiled, whole
+from likewise.operator.inputs import check_temperature, first_derivative, graph_break, without_autocast
+from likewise.operator.learned import with_weights
+from likewise.operator.spec import ContrastSpec, LocalAnchors, NeedsGrad, Outcome
+from likewise.pairs import PairWeight
 
 Backend = Literal["auto", "dense", "tiled", "triton"]
 BACKENDS = get_args(Backend)
@@ -33,15 +45,6 @@ def check_backend(backend: object, device: torch.device, dtype: torch.dtype) -> 
         why = "kernels need float32 or half precision, got float64"
     if why is not None:
         raise ValueError(f'backend="triton" cannot run here: {why}; use "auto" or "tiled", which run anywhere')
-
-
-def half_of(backend: Backend, *rows: Tensor) -> torch.dtype | None:
-    """Return the half precision in which kernels multiply rows, or None for float32, and where no kernel does.
-
-    Rows that all have the same half precision are multiplied in it. float32 is rounded to bfloat16 only if
-    ``torch.set_float32_matmul_precision("medium")`` was called. The backend has been checked.
-    """
-    return kernels().half_of({v.dtype for v in rows}) if backend == "triton" else None
 
 
 @cache
@@ -89,14 +92,155 @@ def exchange_of(backend: Backend) -> int:
 
     0, none, works out no whole gradients.
     """
-    engine = engine_of(backend)
-    return EXCHANGES.index("") if engine is None else EXCHANGES.index("tiled" if engine is tiled else "kernels")
+    return {"dense": 0, "triton": 2}.get(backend, 1)
 
 
-def engine_of(backend: Backend, *, is_small: bool = False) -> Engine | None:
-    """Return the engine of a backend, for "auto" one matrix or tiles; None for "dense", the plain formula."""
-    if backend == "dense":
-        return None
-    if backend == "auto" and is_small:
-        return whole
-    return kernels() if backend == "triton" else tiled
+def evaluate(
+    problem: ContrastSpec,
+    queries: Float[Tensor, "n d"],
+    sections: tuple[Float[Tensor, "_ d"], ...],
+    *,
+    temperature: float | Tensor,
+    backend: Backend = "auto",
+) -> Outcome:
+    """Return the terms of a contrast and its losses: the function behind `contrast` and every loss of the library.
+
+    Args:
+        problem: The weights, and what is wanted. Its part is used where the weights are symmetric, and the references
+            then have no gradient: the queries have all of it.
+        queries: z, (N, D), any floating dtype, already checked.
+        sections: v, each (R, D), already checked; the same tensor as queries where they are the references.
+        temperature: τ.
+        backend: "auto", "dense", "tiled" or "triton".
+    """
+    shape = queries.shape[0], sum([v.shape[0] for v in sections])
+    for push in problem.pushes:
+        _check_shape("push" if push.function is None else "weight", push.weight, shape)
+        if not push.weight.is_nonnegative and push.function is None:
+            raise ValueError(f"expected push to have weights ≥ 0, got {push.weight}: only pull may be negative")
+    if problem.pull is not None:
+        _check_shape("pull", problem.pull, shape)
+    dtype = queries.dtype
+    for other in (*[v.dtype for v in sections], torch.float32):
+        dtype = torch.promote_types(dtype, other)
+    check_backend(backend, queries.device, dtype)
+    with without_autocast(queries.device):
+        if problem.part is not None:
+            problem, sections = _exchanged(problem, problem.part, queries, sections)
+        tau, inverse = _temperature(temperature, queries, dtype)
+        are_queries = tuple([v is queries for v in sections])
+        half = kernels().half_of({v.dtype for v in (queries, *sections)}) if backend == "triton" else None
+        problem = ContrastSpec(*problem[:7], are_queries, inverse, half)  # faster than _replace
+        references = tuple([v for v in sections if v is not queries])
+        learns, on = problem.is_learned, torch.is_grad_enabled()
+        plain = problem._replace(coefficients=None, reduction="none") if learns else problem
+        if backend == "dense":
+            outcome = dense.evaluate(plain, queries, references, tau)
+        else:
+            small = backend == "auto" and whole.is_small(problem, *shape, queries.device)
+            engine = whole if small else kernels() if backend == "triton" else tiled
+            need = on and queries.requires_grad
+            needs = problem.per_section(need, (on and v.requires_grad for v in references))
+            wanted = NeedsGrad(on and tau.requires_grad, need, needs)
+            outcome = plain.outcome(_Contrast.apply((engine, plain, wanted), tau, queries, *references))
+        if problem.is_pairwise:
+            outcome = _with_bias(problem, outcome)
+        return with_weights(problem, outcome, (queries, *references), tau) if learns else outcome
+
+
+def _exchanged(
+    problem: ContrastSpec, part: LocalAnchors, queries: Tensor, sections: tuple[Tensor, ...]
+) -> tuple[ContrastSpec, tuple[Tensor, ...]]:
+    """Return the problem, without its part if that takes references with gradient, and the references."""
+    dtype, device, pull = torch.promote_types(queries.dtype, torch.float32), queries.device, problem.pull
+    weights = [push.weight.factors(dtype, device, of_push=True) for push in problem.pushes]
+    weights += [] if pull is None else [pull.factors(dtype, device)]
+    symmetric = all(weight.symmetric_at == part.place for weight in weights) and problem.pulls.beside is None
+    if symmetric and not problem.both_ways and len(sections) == 1:
+        return problem, (sections[0].detach(),)
+    return problem._replace(part=None), sections
+
+
+def check_weight(name: str, weight: object) -> None:
+    """Raise unless a weight is a pair weight."""
+    if not isinstance(weight, PairWeight):
+        raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every public entry
+            f"expected {name} to be a pair weight, got {type(weight).__name__}: put a matrix into pairs.Explicit"
+        )
+
+
+def _check_shape(name: str, weight: PairWeight, shape: tuple[int, int]) -> None:
+    check_weight(name, weight)
+    if weight.shape != shape:
+        raise ValueError(
+            f"expected {name} for {shape[0]} queries by {shape[1]} references, got {weight}: build it for these rows"
+        )
+
+
+def _temperature(
+    temperature: float | Tensor, queries: Tensor, dtype: torch.dtype
+) -> tuple[Float[Tensor, ""], float | None]:
+    """Return τ in the dtype and on the device of the rows, and 1/τ if known without waiting for a GPU."""
+    check_temperature(temperature)
+    if isinstance(temperature, Tensor):
+        known = temperature.device.type == "cpu" and type(temperature.detach()) is Tensor
+        tau = temperature.to(queries.device, dtype).reshape(())
+        return tau, 1 / float(temperature.detach().to(dtype)) if known and not torch.compiler.is_compiling() else None
+    tau = torch.full((), temperature, dtype=dtype, device=queries.device)
+    if dtype == torch.float64 or torch.compiler.is_compiling():  # ctypes cannot be compiled
+        return tau, 1 / temperature
+    return tau, 1 / ctypes.c_float(temperature).value
+
+
+def _with_bias(problem: ContrastSpec, outcome: Outcome) -> Outcome:
+    """Return pairwise sums that give their biases a gradient: that of each row is the sum of f'."""
+    sums = [
+        _Biased.apply(value, slope, push.bias) if isinstance(push.bias, Tensor) else value
+        for value, slope, push in zip(outcome.logsums, outcome.counts, problem.pushes, strict=True)
+    ]
+    return outcome._replace(logsums=tuple(sums))
+
+
+class _Biased(torch.autograd.Function):
+    """A sum as it is, with the gradient of its bias."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, slope: Tensor, bias: Tensor) -> Tensor:
+        ctx.save_for_backward(slope, bias)
+        return value.view_as(value)
+
+    @staticmethod
+    @first_derivative
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, Tensor | None]:
+        slope, bias = ctx.saved_tensors
+        wanted = ctx.needs_input_grad[2]
+        return gradients[0], None, (gradients[0] @ slope).to(bias).view_as(bias) if wanted else None
+
+
+class _Contrast(torch.autograd.Function):
+    """A contrast evaluated by an engine, which differentiates it once."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        how: tuple[ModuleType, ContrastSpec, NeedsGrad],
+        temperature: Tensor,
+        queries: Tensor,
+        *references: Tensor,
+    ) -> tuple[Tensor, ...]:
+        engine, problem, wanted = how
+        outcome, state = engine.forward(problem, queries, references, temperature, wanted)
+        ctx.engine, ctx.problem, ctx.state, ctx.wanted = engine, problem, state, wanted
+        # gathered references are private copies, which need no version check; counts are the caller's
+        saved = () if problem.part is not None else references
+        ctx.save_for_backward(temperature, queries, *saved, *outcome.counts)
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(*outcome.counts)
+        return problem.flat(outcome)
+
+    @staticmethod
+    @graph_break
+    @first_derivative
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        _ = ctx.saved_tensors  # torch raises if they were modified since
+        return None, *ctx.engine.backward(ctx.state, ctx.problem.outcome(gradients), ctx.wanted)

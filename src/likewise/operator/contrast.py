@@ -1,20 +1,13 @@
-"""The one equation: check the inputs and evaluate both of its terms."""
+"""The three primitives: the one equation, its log-sum-exp alone, and sums of another function of similarities."""
 
-import ctypes
 from typing import Literal
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from likewise.operator.backends import Backend, check_backend, engine_of, half_of
-from likewise.operator.compiler import graph_break
-from likewise.operator.function import evaluate_by, with_bias
-from likewise.operator.inputs import check_bias, check_finite, check_rows, check_temperature, one_of
-from likewise.operator.learned import is_learned, with_weights
-from likewise.operator.precision import without_autocast
-from likewise.operator.spec import ContrastSpec, Function, LocalAnchors, Outcome, Push, Reduction
-from likewise.operator.whole import is_small
+from likewise.operator.backends import Backend, check_weight, evaluate
+from likewise.operator.inputs import check_bias, check_finite, check_rows, graph_break, one_of
+from likewise.operator.spec import ContrastSpec, Function, Push, Reduction
 from likewise.pairs import PairWeight
 from likewise.pairs.weight import check_tensor
 
@@ -172,69 +165,10 @@ def contrast(
         tensor([0.3133, 0.3133, 0.0000])
     """
     one_of("reduction", reduction, Reduction)
-    _check_weight("pull", pull)
+    check_weight("pull", pull)
     sections = _checked_sections(queries, references)
     problem = ContrastSpec((Push(push),), pull, (_coefficient(coefficient, queries),), reduction)
     return evaluate(problem, queries, sections, temperature=temperature, backend=backend).losses
-
-
-def evaluate(
-    problem: ContrastSpec,
-    queries: Float[Tensor, "n d"],
-    sections: tuple[Float[Tensor, "_ d"], ...],
-    *,
-    temperature: float | Tensor,
-    backend: Backend = "auto",
-) -> Outcome:
-    """Return the terms of a contrast and its losses: the function behind `contrast` and every loss of the library.
-
-    Args:
-        problem: The weights, and what is wanted. Its part is used where the weights are symmetric, and the references
-            then have no gradient: the queries have all of it.
-        queries: z, (N, D), any floating dtype, already checked.
-        sections: v, each (R, D), already checked; the same tensor as queries where they are the references.
-        temperature: τ.
-        backend: "auto", "dense", "tiled" or "triton".
-    """
-    shape = queries.shape[0], sum([v.shape[0] for v in sections])
-    for push in problem.pushes:
-        _check_shape("push" if push.function is None else "weight", push.weight, shape)
-        if not push.weight.is_nonnegative and push.function is None:
-            raise ValueError(f"expected push to have weights ≥ 0, got {push.weight}: only pull may be negative")
-    if problem.pull is not None:
-        _check_shape("pull", problem.pull, shape)
-    dtype = queries.dtype
-    for other in (*[v.dtype for v in sections], torch.float32):
-        dtype = torch.promote_types(dtype, other)
-    check_backend(backend, queries.device, dtype)
-    with without_autocast(queries.device):
-        if problem.part is not None:
-            problem, sections = _exchanged(problem, problem.part, queries, sections)
-        tau, inverse = _temperature(temperature, queries, dtype)
-        are_queries = tuple([v is queries for v in sections])
-        half = half_of(backend, queries, *sections)
-        problem = ContrastSpec(*problem[:7], are_queries, inverse, half)  # faster than _replace
-        references = tuple([v for v in sections if v is not queries])
-        plain = problem
-        if learns := is_learned(problem):
-            plain = problem._replace(coefficients=None, reduction="none")
-        engine = engine_of(backend, is_small=is_small(problem, *shape, queries.device))
-        outcome = evaluate_by(engine, plain, queries, references, tau)
-        outcome = with_bias(problem, outcome) if problem.is_pairwise else outcome
-        return with_weights(problem, outcome, (queries, *references), tau) if learns else outcome
-
-
-def _exchanged(
-    problem: ContrastSpec, part: LocalAnchors, queries: Tensor, sections: tuple[Tensor, ...]
-) -> tuple[ContrastSpec, tuple[Tensor, ...]]:
-    """Return the problem, without its part if that takes references with gradient, and the references."""
-    dtype, device, pull = torch.promote_types(queries.dtype, torch.float32), queries.device, problem.pull
-    weights = [push.weight.factors(dtype, device, of_push=True) for push in problem.pushes]
-    weights += [] if pull is None else [pull.factors(dtype, device)]
-    symmetric = all(weight.symmetric_at == part.place for weight in weights) and problem.pulls.beside is None
-    if symmetric and not problem.both_ways and len(sections) == 1:
-        return problem, (sections[0].detach(),)
-    return problem._replace(part=None), sections
 
 
 def _checked_sections(queries: Tensor, references: References) -> tuple[Tensor, ...]:
@@ -260,33 +194,3 @@ def _coefficient(coefficient: Tensor | None, queries: Tensor) -> Tensor | None:
         raise ValueError(f"expected coefficient to be one value for each query, shape {(len(queries),)}, {got}")
     check_finite("coefficient", coefficient[:, None])
     return coefficient.detach().clone()  # the caller may change it before the backward
-
-
-def _check_weight(name: str, weight: object) -> None:
-    if not isinstance(weight, PairWeight):
-        raise ValueError(  # noqa: TRY004 - bad input is a ValueError at every public entry
-            f"expected {name} to be a pair weight, got {type(weight).__name__}: put a matrix into pairs.Explicit"
-        )
-
-
-def _check_shape(name: str, weight: PairWeight, shape: tuple[int, int]) -> None:
-    _check_weight(name, weight)
-    if weight.shape != shape:
-        raise ValueError(
-            f"expected {name} for {shape[0]} queries by {shape[1]} references, got {weight}: build it for these rows"
-        )
-
-
-def _temperature(
-    temperature: float | Tensor, queries: Tensor, dtype: torch.dtype
-) -> tuple[Float[Tensor, ""], float | None]:
-    """Return τ in the dtype and on the device of the rows, and 1/τ if known without waiting for a GPU."""
-    check_temperature(temperature)
-    if isinstance(temperature, Tensor):
-        known = temperature.device.type == "cpu" and type(temperature.detach()) is Tensor
-        tau = temperature.to(queries.device, dtype).reshape(())
-        return tau, 1 / float(temperature.detach().to(dtype)) if known and not torch.compiler.is_compiling() else None
-    tau = torch.full((), temperature, dtype=dtype, device=queries.device)
-    if dtype == torch.float64 or torch.compiler.is_compiling():  # ctypes cannot be compiled
-        return tau, 1 / temperature
-    return tau, 1 / ctypes.c_float(temperature).value

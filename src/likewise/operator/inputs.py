@@ -1,8 +1,11 @@
-"""Checks of inputs: dense, finite tensors in a dtype that every operation supports, temperatures and choices."""
+"""What enters the operator, and how: checked inputs, outside compiled graphs, without autocast, differentiated once."""
 
+import functools
 import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from numbers import Real
-from typing import Any, get_args
+from typing import Any, TypeVar, cast, get_args
 
 import torch
 from torch import Tensor
@@ -10,12 +13,20 @@ from torch.autograd import forward_ad
 
 from likewise.pairs.weight import check_tensor
 
+Function = TypeVar("Function", bound=Callable[..., Any])
+
 _functorch: Any = torch._C._functorch  # noqa: SLF001 # pyright: ignore - torch has no public name for it
 
 TEMPERATURE_RANGE = 1e-15, 1e15
 """The smallest and the largest temperature."""
 
 FLOAT_DTYPES = torch.float16, torch.bfloat16, torch.float32, torch.float64
+
+TRACES_WEIGHTS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
+"""Whether this torch's compiler can follow the making of pair weights; torch 2.8 cannot."""
+
+_UNCHANGED = nullcontext()
+_eager: dict[Callable[..., Any], Callable[..., Any]] = {}
 
 
 def is_plain(dtype: torch.dtype) -> bool:
@@ -138,3 +149,56 @@ def one_of(name: str, value: Any, choices: Any, remedy: str = "choose one of the
 def number(value: object) -> float:
     """Return a real number as a float, and NaN for anything else."""
     return math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
+
+
+def graph_break(function: Function, unless: Callable[..., bool] | None = None) -> Function:
+    """Exclude a function, and all that it calls, from compilation.
+
+    `torch.compiler.disable` would import the compiler, which takes seconds, so it waits until something is compiled.
+    ``unless``, called with the function's arguments, returns whether it may be compiled after all.
+    """
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not torch.compiler.is_dynamo_compiling() or (unless and unless(*args, **kwargs)):
+            return function(*args, **kwargs)
+        return _break(function, *args, **kwargs)
+
+    return cast("Function", call)
+
+
+def _break(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    if function not in _eager:
+        _eager[function] = torch.compiler.disable(function)
+    return _eager[function](*args, **kwargs)
+
+
+# what the compiler looks for in a disabled function, and the reason that it gives if a graph must not break
+vars(_break).update(
+    _torchdynamo_disable=True,
+    _torchdynamo_disable_msg="losses run outside compiled graphs: leave out fullgraph=True; InfoNCE, N-pairs and "
+    'triplet losses with backend="dense" are whole from torch 2.13 on',
+)
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """Return a context in which autocast is off on the device; entering is free if it is already off."""
+    on = torch.is_autocast_enabled(device.type)
+    return torch.autocast(device.type, enabled=False) if on else _UNCHANGED
+
+
+def first_derivative(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a backward to run without autocast, and to raise if a second derivative is requested, which it has not."""
+
+    @functools.wraps(backward)
+    def run(ctx: Any, *gradients: torch.Tensor | None) -> Any:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "expected a function with second derivatives (create_graph=True), got one with first derivatives only: "
+                'use backend="dense" in one process'
+            )
+        device = next((gradient.device for gradient in gradients if gradient is not None), torch.device("cpu"))
+        with without_autocast(device):
+            return backward(ctx, *gradients)
+
+    return run

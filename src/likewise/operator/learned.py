@@ -14,21 +14,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from likewise.operator.normalization import prepared
-from likewise.operator.spec import ContrastSpec, Outcome, Push
-from likewise.operator.sums import SHAPES
+from likewise.operator.rows import prepared
+from likewise.operator.spec import SHAPES, ContrastSpec, Outcome, Push
 from likewise.pairs import PairWeight
 from likewise.pairs.weight import Slope, with_gradient
 
 Derivative = Callable[[Tensor, Tensor, slice, slice], Tensor]
 """Takes the upstream gradient and a tile of similarities; returns the gradient of its weights."""
-
-
-def is_learned(problem: ContrastSpec) -> bool:
-    """Return whether a weight of a problem has a gradient; the compiler differentiates the plain formula by itself."""
-    weights = [push.weight for push in problem.pushes] + ([] if problem.pull is None else [problem.pull])
-    learned = any(weight.is_learned for weight in weights)
-    return learned and torch.is_grad_enabled() and not torch.compiler.is_compiling()
 
 
 def with_weights(problem: ContrastSpec, outcome: Outcome, rows: tuple[Tensor, ...], temperature: Tensor) -> Outcome:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from likewise.pairs import PairWeight
@@ -12,6 +11,24 @@ from likewise.pairs.weight import Factors, Split
 
 Reduction = Literal["mean", "sum", "none"]
 Function = Literal["softplus", "hinge", "squared hinge"]
+
+
+class Shape(NamedTuple):
+    """A function of an argument, and its derivative; each may overwrite the argument, or be written to ``out``."""
+
+    value: Callable[..., Tensor]
+    slope: Callable[..., Tensor]
+
+
+SHAPES: dict[Function | None, Shape] = {
+    "softplus": Shape(lambda a, out=None: torch.logaddexp(a, a.new_zeros(()), out=out), torch.sigmoid),
+    "hinge": Shape(lambda a, out=None: torch.clamp(a, min=0, out=out), lambda a, out=None: torch.gt(a, 0, out=out)),
+    "squared hinge": Shape(
+        lambda a, out=None: torch.clamp(a, min=0, out=out).square_(),
+        lambda a, out=None: torch.clamp(a, min=0, out=out).mul_(2),
+    ),
+}
+"""f of each name, whose derivative is bounded or grows with the similarity only."""
 
 
 class Push(NamedTuple):
@@ -94,6 +111,13 @@ class ContrastSpec(NamedTuple):
         """Whether one number is wanted."""
         return self.coefficients is not None and self.reduction != "none"
 
+    @property
+    def is_learned(self) -> bool:
+        """Whether a weight has a gradient; the compiler differentiates the plain formula by itself."""
+        weights = [push.weight for push in self.pushes] + ([] if self.pull is None else [self.pull])
+        learned = any(weight.is_learned for weight in weights)
+        return learned and torch.is_grad_enabled() and not torch.compiler.is_compiling()
+
     def push_factors(self, dtype: torch.dtype, device: torch.device) -> list[Factors]:
         """Separate the factors of anchors from each push, unless a column, too, has a sum, which is over anchors."""
         if self.both_ways or self.is_pairwise:
@@ -140,6 +164,32 @@ class ContrastSpec(NamedTuple):
         attraction = None if self.pull is None else _plus(-of_rows, upstream.attraction)
         return upstream._replace(logsums=logsums, attraction=attraction)
 
+    def mass(
+        self,
+        upstream: "Outcome",
+        totals: list[Tensor],
+        back: list[Tensor],
+        anchors: list[Tensor | None],
+        *,
+        pull: PairWeight | None,
+    ) -> Tensor:
+        """Return Σ W of all pairs, which follows from the upstream gradients of rows and columns.
+
+        ``pull`` is the part of it that W holds.
+        """
+        of_rows = torch.zeros_like(totals[0])
+        for push, g, total, scale in zip(self.pushes, upstream.logsums, totals, anchors, strict=True):
+            if g is not None:
+                empty = total == 0 if scale is None else (total == 0) | (scale == 0)
+                of_rows += g.masked_fill(empty, 0) * push.power
+        if upstream.attraction is not None and pull is not None:
+            of_rows += upstream.attraction * pull.known_row_sum(of_rows.dtype, of_rows.device)
+        result = of_rows.sum()
+        for push, g, total in zip(self.pushes, upstream.columns if back else (), back, strict=False):
+            if g is not None:
+                result += g.masked_fill(total == 0, 0).sum() * push.power
+        return result
+
     def _times(self, values: Tensor, coefficient: Tensor | None) -> Tensor:
         if coefficient is not None:
             return values * coefficient.to(values)
@@ -181,20 +231,6 @@ class Outcome(NamedTuple):
     """With losses: which rows are active, (N,), and how many; and each row's positives if the backend counted them. Of
     pairwise sums: Σ_u weight_iu f'(power·s_iu + bias) of each, (N,), if it is counted, else zeros."""
 
-    def detached(self) -> "Outcome":
-        """Return the same values detached: a graph that holds its own outputs would never be freed."""
-        logsums, columns = (tuple(x.detach() for x in terms) for terms in (self.logsums, self.columns))
-        attraction = None if self.attraction is None else self.attraction.detach()
-        return Outcome(logsums, columns, attraction, None, tuple(x.detach() for x in self.counts))
-
-
-class ForwardResult(NamedTuple):
-    """The result of a backend's forward."""
-
-    outcome: Outcome
-    state: Any
-    """The state that the backward needs."""
-
 
 class NeedsGrad(NamedTuple):
     """The inputs whose gradients are wanted."""
@@ -203,16 +239,6 @@ class NeedsGrad(NamedTuple):
     queries: bool
     sections: tuple[bool, ...]
     """One for each section; a section that is the queries follows the queries."""
-
-
-class Gradients(NamedTuple):
-    """The gradients of the inputs, in their dtypes."""
-
-    temperature: Float[Tensor, ""] | None
-    queries: Float[Tensor, "n d"] | None
-    """The gradient of the queries, as anchors and as references."""
-    others: tuple[Float[Tensor, "_ d"] | None, ...]
-    """The gradients of the sections that are not the queries."""
 
 
 def _plus(gradient: Tensor, other: Tensor | None) -> Tensor:

@@ -31,21 +31,18 @@ What has expensive tiles in a pull (`PairWeight.split`) is evaluated as pull @ V
 """
 
 from contextlib import nullcontext
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from likewise.operator import threads
-from likewise.operator.backward import Backward
-from likewise.operator.forward import Forward
-from likewise.operator.normalization import Unit, prepared, projected
-from likewise.operator.spec import ContrastSpec, ForwardResult, Gradients, NeedsGrad, Outcome
-from likewise.operator.sums import Pairwise, Sums
-from likewise.operator.tiles import TILE, TiledProblem
+from likewise.operator.rows import Unit, prepared, projected
+from likewise.operator.spec import ContrastSpec, LocalAnchors, NeedsGrad, Outcome
+from likewise.operator.sums import Forward, Sums
+from likewise.operator.tiles import TILE, Exponentials, TiledProblem, View
 from likewise.pairs import PairWeight
-from likewise.pairs.weight import Factors
 
 
 class _State(NamedTuple):
@@ -59,7 +56,8 @@ class _State(NamedTuple):
     """The dtypes of the inputs."""
     drawn: Tensor | None
     """pull @ references, of what is pulled beside the tiles."""
-    outcome: Outcome
+    counts: tuple[Tensor, ...]
+    """What the outcome counts, detached: a graph that holds its own outputs would never be freed."""
 
 
 def forward(
@@ -68,8 +66,8 @@ def forward(
     references: tuple[Tensor, ...],
     temperature: Float[Tensor, ""],
     wanted: NeedsGrad,
-) -> ForwardResult:
-    """Visit every tile and return the outcome of the contrast, in O((N + R)·D + tile) memory."""
+) -> tuple[Outcome, _State]:
+    """Visit every tile and return the outcome, and what the backward needs of it, in O((N + R)·D + tile) memory."""
     with threads.single_threaded() if _is_small(queries, references) else nullcontext():
         rows = [prepared(v, temperature.dtype, normalize=problem.normalize) for v in (queries, *references)]
         z, *rest = (unit.rows for unit in rows)
@@ -85,25 +83,28 @@ def forward(
             drawn = tiles.beside @ tiles.sections
             beside = torch.linalg.vecdot(z, drawn) / temperature
             attraction = beside if attraction is None else attraction + beside
-        logsums = tuple(_logarithm(push_sums, push) for push_sums, push in zip(sums.forth, tiles.pushes, strict=True))
+        logsums = tuple(
+            push_sums.logarithms() if push.anchors is None else push_sums.logarithms() + push.anchors.log()
+            for push_sums, push in zip(sums.forth, tiles.pushes, strict=True)
+        )
         columns = tuple(push_sums.logarithms() for push_sums in sums.back)
         losses, counts = problem.losses(logsums, attraction)
-        counts += tuple(push_sums.slopes for push_sums in sums.forth if isinstance(push_sums, Pairwise))
+        counts += tuple(push_sums.slopes for push_sums in sums.forth if push_sums.slopes is not None)
         outcome = Outcome(logsums, columns, attraction, losses, counts)
     dtypes = [v.dtype for v in (queries, *references)]
-    return ForwardResult(outcome, _State(problem, sums, rows, dtypes, drawn, outcome.detached()))
+    return outcome, _State(problem, sums, rows, dtypes, drawn, tuple(count.detach() for count in counts))
 
 
-def backward(state: _State, upstream: Outcome, wanted: NeedsGrad) -> Gradients:
+def backward(state: _State, upstream: Outcome, wanted: NeedsGrad) -> tuple[Tensor | None, ...]:
     """Visit the tiles once more and return the gradients that are wanted."""
     tiles = state.forward.tiled
     with threads.single_threaded() if _is_small(tiles.z, tiles.sections) else nullcontext():
-        upstream = state.problem.split_upstream(upstream, state.outcome.counts)
+        upstream = state.problem.split_upstream(upstream, state.counts)
         drawing = Backward(state.problem, state.forward, upstream, wanted)
         drawing.run()
         slope = drawing.slope()
         if tiles.beside is not None and upstream.attraction is not None:
-            _pull_beside(state, drawing, tiles.beside, upstream.attraction)
+            drawing.add_beside(tiles.beside, state.drawn, upstream.attraction)
             if slope is not None and state.drawn is not None:
                 slope -= upstream.attraction @ torch.linalg.vecdot(tiles.z, state.drawn) / tiles.temperature.square()
         of_references: list[Tensor | None] = []
@@ -116,7 +117,7 @@ def backward(state: _State, upstream: Outcome, wanted: NeedsGrad) -> Gradients:
             None if gradient is None else projected(gradient, unit, tiles.temperature).to(dtype)
             for gradient, unit, dtype in zip((drawing.of_z, *of_references), state.rows, state.dtypes, strict=True)
         ]
-    return Gradients(slope, gradients[0], tuple(gradients[1:]))
+    return slope, *gradients
 
 
 def _is_small(queries: Tensor, sections: tuple[Tensor, ...]) -> bool:
@@ -125,17 +126,195 @@ def _is_small(queries: Tensor, sections: tuple[Tensor, ...]) -> bool:
     return queries.device.type == "cpu" and rows <= TILE // 2
 
 
-def _pull_beside(state: _State, drawing: Backward, pull: PairWeight, force: Tensor) -> None:
-    """Add the gradients of a pull that is evaluated as pull @ references."""
-    if drawing.of_z is not None and state.drawn is not None:
-        drawing.of_z.addcmul_(state.drawn, force[:, None])
-    tiles, wanted = state.forward.tiled, [v is not None for v in drawing.of_sections]
-    parts = pull.transposed_products(tiles.z * force[:, None], [len(v) for v in tiles.sections], wanted)
-    for of_section, part in zip(drawing.of_sections, parts, strict=True):
-        if of_section is not None and part is not None:
-            of_section.add_(part)
+class ColumnTerms(NamedTuple):
+    """Factors of a tile's columns in its rows' gradients: they are anchors, too, or a push is summed both ways."""
+
+    shares: list[Tensor | None]
+    """a_k of each column."""
+    sums: list[Sums]
+    """The sums whose exponentials the shares multiply."""
+    force: Tensor | None
+    """h of each column."""
 
 
-def _logarithm(sums: Sums, push: Factors) -> Tensor:
-    logarithms = sums.logarithms()
-    return logarithms if push.anchors is None else logarithms + push.anchors.log()
+@final
+class Backward:
+    """Gradients of the prepared rows, summed over all tiles and not yet divided by τ.
+
+    Attributes:
+        of_z: Σ W v of the queries, (N, D), as anchors; in a triangle, or as part of the references, as both.
+        of_sections: Σ W z of each section's references.
+    """
+
+    def __init__(self, problem: ContrastSpec, forward: Forward, upstream: Outcome, wanted: NeedsGrad) -> None:
+        tiled = self.tiled = forward.tiled
+        self.problem, self.forward, self.upstream = problem, forward, upstream
+        self._shares = self._of(forward.forth, upstream.logsums, [push.anchors for push in tiled.pushes])
+        self._force = None
+        if tiled.pull is not None and upstream.attraction is not None:
+            anchors = tiled.pull.anchors
+            self._force = upstream.attraction if anchors is None else upstream.attraction * anchors
+        self._across = self._of_columns()
+        self.of_z = torch.zeros_like(tiled.z) if wanted.queries else None
+        self.of_sections: tuple[Tensor | None, ...] = (self.of_z,)
+        if not tiled.is_triangle:
+            needed = zip(tiled.sections, wanted.sections, strict=True)
+            self.of_sections = tuple(torch.zeros_like(v) if need else None for v, need in needed)
+        self._slopes = tiled.z.new_zeros(tiled.z.shape[0]) if wanted.temperature else None
+        self._knows_mass = problem.normalize and not problem.is_pairwise
+        self._equal_rows = tiled.unit / tiled.temperature if self._knows_mass and wanted.temperature else 0.0
+        """The value of x for two equal rows of length 1 if Σ W is known; else 0."""
+
+    def _of_columns(self) -> ColumnTerms:
+        """Return what columns add: as anchors in a triangle, as rows of other processes, or for a push both ways."""
+        sums = self.forward.forth
+        if self.tiled.is_triangle:
+            return ColumnTerms(self._shares, sums, self._force)
+        if self.problem.part is not None:
+            return self._exchange_terms(self.problem.part)
+        back = self.forward.back
+        if not back:
+            return ColumnTerms([None for _ in sums], sums, None)
+        return ColumnTerms(self._of(back, self.upstream.columns, [None for _ in back]), back, None)
+
+    def _exchange_terms(self, part: LocalAnchors) -> ColumnTerms:
+        """Get from the other processes what the gradients of their rows as anchors need: a few numbers a row."""
+        sums, count = self.forward.forth, len(self._shares)
+        mine = [*self._shares, *(push_sums.highest for push_sums in sums), self._force]
+        numbers = torch.stack([tensor for tensor in mine if tensor is not None], dim=1)
+        rest = iter(part.gather(numbers).unbind(dim=1))
+        everyone = [None if tensor is None else next(rest).contiguous() for tensor in mine]
+        offsets = zip(sums, everyone[count : 2 * count], strict=True)
+        return ColumnTerms(
+            everyone[:count], [push_sums.elsewhere(highest) for push_sums, highest in offsets], everyone[-1]
+        )
+
+    def run(self) -> None:
+        """Visit the tiles that contribute to a gradient."""
+        average, share = self.forward.average, self._shares[0]
+        if self.of_z is not None and average is not None and share is not None:
+            torch.mul(average, (share * self.forward.forth[0].total)[:, None], out=self.of_z)
+        drawn = [v for v in self.of_sections if v is not None]
+        if drawn or self.of_z is not None or self._slopes is not None:
+            self.tiled.visit(self._accumulate, owned=not drawn, skip=self.forward.once)
+
+    def _of(
+        self, sums: list[Sums], upstreams: tuple[Tensor | None, ...], anchors: list[Tensor | None]
+    ) -> list[Tensor | None]:
+        """Return a_k = power·g / total of each log-sum-exp; 0 where there is no pair."""
+        shares: list[Tensor | None] = []
+        for k, (push_sums, g, scale) in enumerate(zip(sums, upstreams, anchors, strict=True)):
+            share = None if g is None else push_sums.shares(g)
+            if share is not None and self.tiled.powers[k] != 1:
+                share *= self.tiled.powers[k]
+            shares.append(share if share is None or scale is None else share.masked_fill_(scale == 0, 0))
+        return shares
+
+    def _accumulate(self, view: View) -> None:
+        tiled, tile = self.tiled, view.tile
+        # whether each pair of the tile is visited twice, once as (i, j) and once as (j, i)
+        twice = tile.rows == tile.columns if tiled.is_triangle else self.problem.part is not None
+        w = self._pushed(view)
+        if self._force is not None:
+            self._pull(view, w, self._force)
+        if self._slopes is not None:
+            sums = view.x.sub_(self._equal_rows).mul_(w).sum(dim=1)
+            self._slopes[tile.rows].add_(sums, alpha=0.5 if twice else 1)
+        if self.of_z is not None:
+            self.of_z[tile.rows].addmm_(w, tiled.sections[tile.section][tile.columns])
+        of_section = self.of_sections[tile.section]
+        if of_section is not None and not twice:
+            of_section[tile.columns].addmm_(w.T, tiled.z[tile.rows])
+
+    def _pushed(self, view: View) -> Tensor:
+        """Return Σ_k push_k a_k e^{p_k s} of a tile, with a_k of its rows, its columns, or both."""
+        w: Tensor | None = None
+        exponentials = self.tiled.exponentials
+        for k in range(len(self._shares)):
+            if view.pushes[k] == 0:
+                continue
+            out = view.buffer(1 if w is None else 2)
+            part = self._plain(k, view, out) if self.tiled.is_plain else self._relative(k, view, out)
+            if part is not None:
+                w = part if w is None else w.add_(part)
+        if w is None:
+            return view.buffer(1).zero_()
+        if exponentials is not Exponentials.SHARED:
+            return w
+        out = view.x if self._slopes is None else view.buffer(2)
+        return w.mul_(self.forward.forth[0].exponentials(view.x, view.tile.rows, 1, out=out))
+
+    def _plain(self, k: int, view: View, out: Tensor) -> Tensor | None:
+        """Return push_k a_k of a set, times its exponentials unless all pushes share them."""
+        part, tile, base = self._coefficients(k, view, out), view.tile, self.tiled.pushes[k].base
+        if part is not None and view.pushes[k] is None:
+            base.weigh(part, tile.rows, tile.among_all, logits=False, spare=view.buffer(3))
+        if part is not None and self.tiled.exponentials is Exponentials.PLAIN:
+            part.mul_(self.forward.forth[k].exponentials(view.x, tile.rows, 1, out=view.buffer(3)))
+        return part
+
+    def _coefficients(self, k: int, view: View, out: Tensor) -> Tensor | None:
+        """Return a_k of the rows of a tile, of its columns, or the sum of both; None if there is neither."""
+        of_rows, of_columns = self._shares[k], self._across.shares[k]
+        if of_rows is None:
+            return None if of_columns is None else out.copy_(of_columns[view.tile.among_all].expand_as(out))
+        if of_columns is None:
+            return out.copy_(of_rows[view.tile.rows, None].expand_as(out))
+        return torch.add(of_rows[view.tile.rows, None], of_columns[view.tile.among_all], out=out)
+
+    def _relative(self, k: int, view: View, out: Tensor) -> Tensor | None:
+        """Return push_k a_k e^{p_k s}, with exponentials relative to the maximum of each row and each column."""
+        tiled, tile, across = self.tiled, view.tile, self._across
+        of_rows, of_columns = self._shares[k], across.shares[k]
+        last = k == len(self._shares) - 1 and self._slopes is None
+        y = tiled.logits(k, view, out=view.x if last else view.buffer(3))
+        if of_columns is None:
+            if of_rows is None:
+                return None
+            return self.forward.forth[k].exponentials(y, tile.rows, 1, out=out).mul_(of_rows[tile.rows, None])
+        other = out if of_rows is None else view.buffer(4)
+        part = across.sums[k].exponentials(y, tile.among_all, 0, out=other).mul_(of_columns[tile.among_all])
+        if of_rows is not None:
+            self.forward.forth[k].exponentials(y, tile.rows, 1, out=out).mul_(of_rows[tile.rows, None])
+            part = out.add_(part)
+        return part
+
+    def _pull(self, view: View, w: Tensor, force: Tensor) -> None:
+        """Add h_i pull_iu, and h_u pull_ui in a triangle or if the queries are part of the references."""
+        tiled, tile, across = self.tiled, view.tile, self._across
+        if tiled.listed is not None:
+            tiled.listed.add(w, tile.rows, tile.among_all, force[tile.rows])
+            if across.force is not None:
+                tiled.listed.add(w.T, tile.among_all, tile.rows, across.force[tile.among_all])
+            return
+        weights = tiled.pulled(view, view.buffer(2))
+        if weights is not None:
+            w.addcmul_(weights, force[tile.rows, None])
+        if across.force is None:
+            return
+        if tiled.is_triangle and tiled.pull is not None and not tiled.pull.is_symmetric:
+            weights = tiled.pulled(view, view.buffer(2), mirrored=True)
+        if weights is not None:
+            w.addcmul_(weights, across.force[tile.among_all])
+
+    def slope(self) -> Tensor | None:
+        """Return the temperature's gradient, −1/τ (Σ W (s − s₀) + s₀ Σ W), where Σ W is known."""
+        if self._slopes is None:
+            return None
+        total = self._slopes.sum() / self.tiled.unit
+        if self._knows_mass:
+            anchors = [push.anchors for push in self.tiled.pushes]
+            forth, back = ([push_sums.total for push_sums in sums] for sums in (self.forward.forth, self.forward.back))
+            of_pairs = self.problem.mass(self.upstream, forth, back, anchors, pull=self.problem.pulls.within)
+            total += of_pairs / self.tiled.temperature
+        return -total / self.tiled.temperature
+
+    def add_beside(self, pull: PairWeight, drawn: Tensor | None, force: Tensor) -> None:
+        """Add the gradients of a pull that is evaluated as pull @ references, ``drawn``."""
+        if self.of_z is not None and drawn is not None:
+            self.of_z.addcmul_(drawn, force[:, None])
+        wanted = [v is not None for v in self.of_sections]
+        parts = pull.transposed_products(self.tiled.z * force[:, None], [len(v) for v in self.tiled.sections], wanted)
+        for of_section, part in zip(self.of_sections, parts, strict=True):
+            if of_section is not None and part is not None:
+                of_section.add_(part)

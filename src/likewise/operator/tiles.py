@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from likewise.operator import threads
-from likewise.operator.spec import ContrastSpec, Push
-from likewise.operator.sums import OCTAVE, Pairwise, Plain, Running, Sums
+from likewise.operator.rows import MAX_EXPONENT, OCTAVE, rounded, steepest
+from likewise.operator.spec import ContrastSpec
 from likewise.operator.threads import Task
 from likewise.pairs.explicit import Listed
 from likewise.pairs.weight import blocks
@@ -23,9 +23,6 @@ GPU_FACTOR = 8
 
 MIN_BLOCKS = 4
 """The minimum number of blocks of rows if there is more than one tile, so that threads can share them."""
-
-MAX_EXPONENT = {torch.float32: 40.0, torch.float64: 300.0}
-"""The largest |s| for which e^{s}, e^{−s} and their sums are well within the dtype's range."""
 
 
 class Exponentials(Enum):
@@ -48,18 +45,13 @@ class Tile(NamedTuple):
     """Within all references."""
 
 
-class Known(NamedTuple):
-    """The value of each push and of the pull where it is constant over a tile; None if it varies or is not known."""
-
-    pushes: list[float | None]
-    pull: float | None
-
-
 class View(NamedTuple):
     """A tile, what is known of its weights, its similarities, and the buffers of the thread that works on it."""
 
     tile: Tile
-    known: Known
+    pushes: list[float | None]
+    """The value of each push, and of the pull, where it is constant over the tile; None if it varies or is unknown."""
+    pull: float | None
     x: Tensor
     """Similarities, in the unit of the problem."""
     buffers: "Buffers"
@@ -139,16 +131,6 @@ class TiledProblem:
         rows = min(TILE, step * max(1, -(-n // (MIN_BLOCKS * step))))
         return rows, min(2 * TILE, TILE * TILE // rows)
 
-    def sums(self, count: int, push: Push) -> Sums:
-        """Return empty sums of a push for ``count`` rows or columns."""
-        total, power = self.z.new_zeros(count), push.power
-        if push.function is not None:
-            return Pairwise(total, push)
-        if self.is_plain:
-            return Plain(total, power)
-        relative = self.exponentials is Exponentials.RELATIVE
-        return Running(total, self.temperature / abs(power) if relative else torch.ones_like(self.temperature))
-
     def visit(self, visit: Callable[[View], None], *, owned: bool, skip: tuple[bool, ...] = ()) -> None:
         """Visit the tiles with any nonzero push or pull, in threads if there are several tiles and rows are on a CPU.
 
@@ -162,7 +144,7 @@ class TiledProblem:
             def work(*tiles: Tile) -> None:
                 for tile in tiles:
                     if (known := self._known(tile)) is not None:
-                        visit(View(tile, known, self._products(tile, buffers), buffers))
+                        visit(View(tile, *known, self._products(tile, buffers), buffers))
 
             return work
 
@@ -190,8 +172,8 @@ class TiledProblem:
             for i, j in _turns(len(rows), len(columns)):
                 yield Task((i, -1 - j), (Tile(rows[i], *columns[j]),))
 
-    def _known(self, tile: Tile) -> Known | None:
-        """Return the weights of a tile that are constant; None if nothing in it pushes or pulls."""
+    def _known(self, tile: Tile) -> tuple[list[float | None], float | None] | None:
+        """Return the pushes and the pull of a tile as `View` has them; None if nothing in it pushes or pulls."""
         pushes = [push.base.constant(tile.rows, tile.among_all) for push in self.pushes]
         if self.is_plain:  # where pairs are left out or used as they are, by a constant of 0 or 1
             pushes = [None if value not in {0, 1} else value for value in pushes]
@@ -200,7 +182,7 @@ class TiledProblem:
             pull = None if self.pull.base.constant(tile.columns, tile.rows) != 0 else 0.0
         if pull == 0 and not any(push != 0 for push in pushes):
             return None
-        return Known(pushes, pull)
+        return pushes, pull
 
     def _products(self, tile: Tile, buffers: Buffers) -> Tensor:
         """Return x of a tile: s / ln 2 if exponentials are plain, z·v for sets of pairs, else s."""
@@ -218,7 +200,7 @@ class TiledProblem:
 
         If mirrored, return the transposed weights of the references as anchors over the queries.
         """
-        if self.pull is None or (view.known.pull == 0 and not mirrored):
+        if self.pull is None or (view.pull == 0 and not mirrored):
             return None
         tile = view.tile
         rows, columns = (tile.among_all, tile.rows) if mirrored else (tile.rows, tile.among_all)
@@ -230,7 +212,7 @@ class TiledProblem:
 
     def weighed(self, k: int, view: View, e: Tensor, out: Tensor) -> Tensor | None:
         """Return e for the pairs in the k-th push, a set, else 0, in ``out`` or as e itself; None if it has no pair."""
-        inside, base = view.known.pushes[k], self.pushes[k].base
+        inside, base = view.pushes[k], self.pushes[k].base
         if inside is not None:
             return e if inside else None
         if out is e:
@@ -247,7 +229,7 @@ class TiledProblem:
             out.mul_(self.powers[k])
         elif self.exponentials is Exponentials.RELATIVE and self.powers[k] < 0:
             out.neg_()  # so that its largest exponential is that of its maximum
-        weight = view.known.pushes[k]
+        weight = view.pushes[k]
         if weight is None:
             self.pushes[k].base.weigh(out, view.tile.rows, view.tile.among_all, logits=True)
         elif weight == 0:
@@ -259,31 +241,6 @@ class TiledProblem:
     def is_mirrored(self, tile: Tile) -> bool:
         """Return whether a tile is also used with its columns as rows."""
         return self.is_triangle and tile.rows != tile.columns
-
-
-def rounded(z: Tensor, v: Tensor, inverse: float, out: Tensor) -> Tensor:
-    """Return s / ln 2 in ``out``; the factor rounds rows: of the product its rounding error would be in all pairs."""
-    mantissa, exponent = math.frexp(inverse / OCTAVE)
-    return out.addmm_(torch.add(z, z, alpha=mantissa - 1), v.T, beta=0, alpha=math.ldexp(1, exponent))
-
-
-def steepest(problem: ContrastSpec, z: Tensor, sections: tuple[Tensor, ...]) -> float:
-    """Return an upper bound of |s|, infinity if none is known without waiting for a GPU."""
-    if problem.inv_temperature is None:
-        return math.inf
-    if problem.normalize:
-        return problem.inv_temperature
-    if z.device.type != "cpu":
-        return math.inf
-    longest = _longest(z)
-    of_sections = max(longest if v is z else _longest(v) for v in sections)
-    if problem.part is not None:
-        longest = of_sections  # of all queries, so that all processes get the same
-    return longest * of_sections * problem.inv_temperature
-
-
-def _longest(rows: Tensor) -> float:
-    return float(torch.linalg.vector_norm(rows, dim=1).amax()) if len(rows) else 0.0
 
 
 def _tournament(players: int) -> Iterator[tuple[int, int]]:

@@ -17,10 +17,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from likewise.operator import threads
-from likewise.operator.normalization import prepared, projected
-from likewise.operator.spec import ContrastSpec, ForwardResult, Gradients, NeedsGrad, Outcome, Push
-from likewise.operator.sums import OCTAVE, SHAPES, mass
-from likewise.operator.tiles import GPU_FACTOR, MAX_EXPONENT, rounded, steepest
+from likewise.operator.rows import MAX_EXPONENT, OCTAVE, prepared, projected, rounded, steepest
+from likewise.operator.spec import SHAPES, ContrastSpec, NeedsGrad, Outcome, Push
+from likewise.operator.tiles import GPU_FACTOR
 from likewise.pairs.weight import Factors
 
 MAX_PAIRS = 1 << 16
@@ -41,16 +40,16 @@ def forward(
     references: tuple[Tensor, ...],
     temperature: Float[Tensor, ""],
     wanted: NeedsGrad,
-) -> ForwardResult:
-    """Return the outcome of a contrast, which keeps O(N·R) until the backward."""
+) -> tuple[Outcome, "_Matrix"]:
+    """Return the outcome, and the matrix that the backward needs: O(N·R) is kept until then."""
     if wanted.temperature and problem.pull is not None:  # what the weights are made of may change before the backward
         problem.pull.known_row_sum(temperature.dtype, queries.device)
     with threads.single_threaded() if queries.device.type == "cpu" else nullcontext():
         matrix = _Matrix(problem, (queries, *references), temperature)
-        return ForwardResult(matrix.outcome(), matrix)
+        return matrix.outcome(), matrix
 
 
-def backward(state: "_Matrix", upstream: Outcome, wanted: NeedsGrad) -> Gradients:
+def backward(state: "_Matrix", upstream: Outcome, wanted: NeedsGrad) -> tuple[Tensor | None, ...]:
     """Return the gradients that are wanted."""
     with threads.single_threaded() if state.x.device.type == "cpu" else nullcontext():
         return state.gradients(upstream, wanted)
@@ -89,29 +88,21 @@ class _Matrix:
         self.pull = None if problem.pull is None else problem.pull.factors(dtype, self.z.device)
         self.pulled: Tensor | None = None
         """The pull, without the factors of anchors."""
-        self.is_plain, self.unit = self._scale()
-        self.x = self._similarities()
-        """s times the unit."""
-
-    def _scale(self) -> tuple[bool, Tensor | float]:
-        """Return whether x is s / ln 2, of which exponentials need no offset, and the value of x at s = 1."""
-        problem, sets = self.problem, all(push.base.is_set for push in self.pushes)
-        if not problem.is_pairwise and not sets:
-            return False, 1.0
-        largest = max(abs(push.power) for push in problem.pushes)
-        if problem.is_pairwise or steepest(problem, self.z, self.sections) * largest <= MAX_EXPONENT[self.z.dtype]:
-            return True, 1 / OCTAVE
-        return False, self.temperature
-
-    def _similarities(self) -> Float[Tensor, "n r"]:
+        sets, powers = all(push.base.is_set for push in self.pushes), [abs(push.power) for push in problem.pushes]
+        self.is_plain = problem.is_pairwise or (
+            sets and steepest(problem, self.z, self.sections) * max(powers) <= MAX_EXPONENT[self.z.dtype]
+        )
+        """Whether x is s / ln 2, of which exponentials need no offset."""
+        self.unit = 1 / OCTAVE if self.is_plain else temperature if sets else 1.0
+        """The value of x at s = 1."""
         lengths = [len(v) for v in self.sections]
-        x = self.z.new_empty(len(self.z), sum(lengths))
-        inverse = self.problem.inv_temperature if self.is_plain else None
-        for v, out in zip(self.sections, x.split(lengths, dim=1), strict=True):
+        self.x = self.z.new_empty(len(self.z), sum(lengths))
+        """s times the unit."""
+        inverse = problem.inv_temperature if self.is_plain else None
+        for v, out in zip(self.sections, self.x.split(lengths, dim=1), strict=True):
             torch.mm(self.z, v.T, out=out) if inverse is None else rounded(self.z, v, inverse, out)
-        if inverse is not None or self.unit is self.temperature:
-            return x
-        return x.div_(self.temperature * OCTAVE if self.is_plain else self.temperature)
+        if inverse is None and self.unit is not temperature:
+            self.x.div_(temperature * OCTAVE if self.is_plain else temperature)
 
     def outcome(self) -> Outcome:
         """Return the terms and losses."""
@@ -176,7 +167,7 @@ class _Matrix:
         attraction = (self.pulled * self.x).sum(dim=1).div_(self.unit)
         return attraction if self.pull.anchors is None else attraction.mul_(self.pull.anchors)
 
-    def gradients(self, upstream: Outcome, wanted: NeedsGrad) -> Gradients:
+    def gradients(self, upstream: Outcome, wanted: NeedsGrad) -> tuple[Tensor | None, ...]:
         """Return the gradients of the given rows and of the temperature."""
         scale = upstream.losses if self.problem.is_reduced else None
         if scale is not None:  # at the end: an infinite one leaves the gradient of inactive rows at 0
@@ -199,7 +190,7 @@ class _Matrix:
         if scale is not None:
             slope, *gradients = (None if g is None else _scaled(g, scale) for g in (slope, *gradients))
         of_z, *of_references = (None if g is None else g.to(to) for g, to in zip(gradients, self.dtypes, strict=True))
-        return Gradients(slope, of_z, tuple(of_references))
+        return slope, of_z, *of_references
 
     def _weights(self, upstream: Outcome, *, twice: bool) -> Float[Tensor, "n r"]:
         """Return W; or W + Wᵀ if twice, where pairs are symmetric."""
@@ -227,7 +218,7 @@ class _Matrix:
             total = (self.x - self.unit / tau).mul_(w).sum(dim=1).sum() / self.unit
             totals, back = ([term.total for term in terms] for terms in (self.rows, self.columns))
             anchors = [push.anchors for push in self.pushes]
-            total += mass(problem, upstream, totals, back, anchors, pull=problem.pull) / tau
+            total += problem.mass(upstream, totals, back, anchors, pull=problem.pull) / tau
         return -total / tau
 
 

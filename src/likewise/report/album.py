@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from likewise.diagnostics import plots
-from likewise.diagnostics.plots.images import image_address, thumbnails
+from likewise.diagnostics.plots.figure import image_address, thumbnails
 
 MAX_SIDE = 64  # pixels of a thumbnail's longer side
 MAX_PIXELS = 3_000_000  # of all thumbnails

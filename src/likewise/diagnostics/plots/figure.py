@@ -1,7 +1,8 @@
-"""The common parts of all figures: colours, axes, plain text, and elements of a page."""
+"""The common parts of all figures: colours, axes, plain text, thumbnails of images, and elements of a page."""
 
 import base64
 import gzip
+import io
 from collections.abc import Sequence
 from functools import cache
 from html import escape
@@ -9,11 +10,15 @@ from importlib.resources import files
 from typing import Any
 
 import plotly.graph_objects as go
+from jaxtyping import Float, UInt8
 from markupsafe import Markup
+from PIL import Image
 from plotly.colors import qualitative
 from plotly.io.json import to_json_plotly
 from plotly.offline import get_plotlyjs
 from plotly.subplots import make_subplots
+from torch import Tensor
+from torch.nn import functional
 
 from likewise.runs.score_format import one_line
 
@@ -119,3 +124,20 @@ def styled(figure: go.Figure, **layout: Any) -> go.Figure:
     figure.update_xaxes(gridcolor=GRID, zeroline=False)
     figure.update_yaxes(gridcolor=GRID, zeroline=False, automargin=True)
     return figure
+
+
+def thumbnails(images: Float[Tensor, "n ch h w"], side: int) -> Float[Tensor, "n 3 h2 w2"]:
+    """Return images from 0 to 1 with at most so many pixels a side; unless of three channels, the first in grey."""
+    colour = images if images.shape[1] == 3 else images[:, :1].expand(-1, 3, -1, -1)
+    longer = max(images.shape[-2:])
+    if longer <= side:
+        return colour
+    size = [max(1, round(side * length / longer)) for length in images.shape[-2:]]
+    return functional.interpolate(colour, size=size, mode="bilinear", antialias=True, align_corners=False)
+
+
+def image_address(picture: UInt8[Tensor, "height width ch"], image_format: str = "png", **options: Any) -> str:
+    """Return an address that holds a picture, of three channels, or of four with opacity."""
+    content = io.BytesIO()
+    Image.fromarray(picture.numpy()).save(content, image_format, **options)
+    return f"data:image/{image_format};base64,{base64.b64encode(content.getvalue()).decode()}"

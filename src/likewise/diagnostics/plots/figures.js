@@ -4,7 +4,7 @@
 const NARROW = 600; // pixels, below which a toolbar would cover the figure
 
 const plotly = (async () => {
-  const bytes = Uint8Array.from(atob(document.getElementById("plotly").textContent), (of) => of.charCodeAt(0));
+  const bytes = Uint8Array.from(atob(document.getElementById("plotly").textContent), (letter) => letter.charCodeAt(0));
   const script = document.createElement("script");
   try {
     const plain = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
@@ -55,21 +55,21 @@ function stack(data, layout) {
   };
   const [across, up] = [axesOf("x"), axesOf("y")];
   if (across.length !== up.length || !across.some(({ domain }) => domain?.[0] > 0)) return;
-  const titles = across.map(({ domain: [left, right] }, place) => {
-    const [middle, top] = [(left + right) / 2, up[place].domain[1]];
+  const titles = across.map(({ domain: [left, right] }, index) => {
+    const [middle, top] = [(left + right) / 2, up[index].domain[1]];
     return layout.annotations?.find(({ x, y }) => Math.abs(x - middle) + Math.abs(y - top) < 1e-6);
   });
   const around = layout.margin.t + layout.margin.b;
   const area = layout.height - around;
   const tall = area * (up[0].domain[1] - up[0].domain[0]);
   const whole = across.length * (TITLE + tall + AXIS) - AXIS;
-  across.forEach((axis, place) => {
-    const above = place * (TITLE + tall + AXIS) + TITLE;
+  across.forEach((axis, index) => {
+    const above = index * (TITLE + tall + AXIS) + TITLE;
     axis.domain = [0, 1];
-    up[place].domain = [1 - (above + tall) / whole, 1 - above / whole].map((share) => Math.max(0, share));
-    Object.assign(up[place], { showticklabels: true, title: up[place].title?.text ? up[place].title : up[0].title });
-    const title = titles[place];
-    if (title) Object.assign(title, { x: 0.5, y: up[place].domain[1], text: wrapped(title.text), font: { size: 13 } });
+    up[index].domain = [1 - (above + tall) / whole, 1 - above / whole].map((share) => Math.max(0, share));
+    Object.assign(up[index], { showticklabels: true, title: up[index].title?.text ? up[index].title : up[0].title });
+    const title = titles[index];
+    if (title) Object.assign(title, { x: 0.5, y: up[index].domain[1], text: wrapped(title.text), font: { size: 13 } });
   });
   layout.updatemenus?.forEach((menu) => (menu.y = 1 + ((menu.y - 1) * area) / whole));
   layout.height = whole + around;
@@ -84,12 +84,12 @@ function narrowed({ data, layout, config }) {
   return { data, layout, config };
 }
 
-async function drawFigure(place) {
+async function drawFigure(element) {
   const drawing = await plotly;
-  const { data, layout, config } = narrowed(JSON.parse(place.nextElementSibling.textContent));
-  place.style.height = `${layout.height ?? 450}px`;
-  await drawing.newPlot(place, data, layout, configured(config));
-  place.dataset.drawn = "true";
+  const { data, layout, config } = narrowed(JSON.parse(element.nextElementSibling.textContent));
+  element.style.height = `${layout.height ?? 450}px`;
+  await drawing.newPlot(element, data, layout, configured(config));
+  element.dataset.drawn = "true";
 }
 
 addEventListener("DOMContentLoaded", () => whenSeen(document.querySelectorAll(".figure"), drawFigure));

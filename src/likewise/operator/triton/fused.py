@@ -1,15 +1,9 @@
 """The contrast in kernels: the forward and backward launches, section by section, for pull and push together.
 
-With g and h the gradients of a row's log-sum-exp and of its attraction,
-
-    W_iu = g_i push_iu e^{s_iu − lse_i} + h_i pull_iu      ∂z_i = 1/τ Σ_u W_iu v_u      ∂v_u = 1/τ Σ_i W_iu z_i
-    ∂τ = −1/τ (Σ W_iu (s_iu − s₀) + s₀ Σ W_iu)
-
-with s₀ the similarity of equal rows: the last sum is known, and on tight clusters the first is small.
-
-If a section is the queries and its weights are symmetric, one product gives both of its gradients, Σ_j (W_ij + W_ji)
-z_j, and in the same way if the queries are part of it; if both directions are wanted, one product covers the queries
-over the references and the references over the queries. Any other section takes one product per gradient.
+The equations are those of `likewise.operator.tiled`. If a section is the queries and its weights are symmetric, one
+product gives both of its gradients, Σ_j (W_ij + W_ji) z_j, and in the same way if the queries are part of it; if both
+directions are wanted, one product covers the queries over the references and the references over the queries. Any
+other section takes one product per gradient.
 
 Gradients come in parts, one for each split of a loop. One kernel adds these up and propagates the sum through the
 normalisation. What is expensive in a pull within tiles is evaluated as pull @ references. A contrast goes by tiles
@@ -27,7 +21,7 @@ from torch import Tensor
 from triton import OutOfResources
 
 from likewise.operator import tiled
-from likewise.operator.spec import ContrastSpec, ForwardResult, Gradients, LocalAnchors, NeedsGrad, Outcome
+from likewise.operator.spec import ContrastSpec, LocalAnchors, NeedsGrad, Outcome
 from likewise.operator.triton import launches
 from likewise.operator.triton.launches import Common, RowArgs, Sums, Visit
 from likewise.operator.triton.operands import Operand, aligned, precision
@@ -55,8 +49,8 @@ def forward(
     references: tuple[Tensor, ...],
     temperature: Float[Tensor, ""],
     wanted: NeedsGrad,
-) -> ForwardResult:
-    """Return the outcome of a contrast, in O((N + R)·D) memory; its state decides which backward runs."""
+) -> tuple[Outcome, Any]:
+    """Return the outcome of a contrast and its state, which decides the backward, in O((N + R)·D) memory."""
     all_plans = plans(problem, tuple([v.shape[0] for v in problem.per_section(queries, references)]), queries.device)
     if all_plans is not None:
         try:
@@ -67,7 +61,7 @@ def forward(
     return tiled.forward(problem, queries, references, temperature, wanted)
 
 
-def backward(state: Any, upstream: Outcome, wanted: NeedsGrad) -> Gradients:
+def backward(state: Any, upstream: Outcome, wanted: NeedsGrad) -> tuple[Tensor | None, ...]:
     """Return the gradients that are wanted; if a kernel has no room, tiles repeat the forward as well."""
     if not isinstance(state, _State):
         return tiled.backward(state, upstream, wanted)
@@ -77,8 +71,8 @@ def backward(state: Any, upstream: Outcome, wanted: NeedsGrad) -> Gradients:
     except OutOfResources as why:
         queries, *references = (rows.came for rows in state.rows)
         _leave(state.problem, queries.device, why)
-        result = tiled.forward(state.problem, queries, tuple(references), state.common.tau, wanted)
-        return tiled.backward(result.state, upstream, wanted)
+        _, state = tiled.forward(state.problem, queries, tuple(references), state.common.tau, wanted)
+        return tiled.backward(state, upstream, wanted)
 
 
 def _on(device: torch.device) -> AbstractContextManager[Any]:
@@ -107,7 +101,9 @@ def _warn(device: torch.device, lacking: str) -> None:
     )
 
 
-def _visit_sections(problem: ContrastSpec, all_plans: Plans, rows: tuple[Tensor, ...], tau: Tensor) -> ForwardResult:
+def _visit_sections(
+    problem: ContrastSpec, all_plans: Plans, rows: tuple[Tensor, ...], tau: Tensor
+) -> tuple[Outcome, _State]:
     how = precision(problem.half, tau.device)
     fixed = all_plans.sets and problem.normalize and problem.inv_temperature is not None
     largest_offset = launches.LOG2E * (problem.inv_temperature or 0) * how.slack * max(all_plans.powers)
@@ -135,7 +131,7 @@ def _visit_sections(problem: ContrastSpec, all_plans: Plans, rows: tuple[Tensor,
         tensors = (forth.active.view(torch.bool), forth.rows_active, forth.mass if all_plans.counts_pairs else None)
         losses, counts = terms.losses, tuple([each for each in tensors if each is not None])
     state = _State(problem, common, operands, sections, forth, back, drawn, counts)
-    return ForwardResult(Outcome(terms.logsums, columns, attraction, losses, counts), state)
+    return Outcome(terms.logsums, columns, attraction, losses, counts), state
 
 
 def _is_empty(plan: Plan, rows: Operand, other: Operand) -> bool:
@@ -149,7 +145,7 @@ def _coefficient(problem: ContrastSpec, coefficient: Tensor | None, n: int, devi
     return None if coefficient is None else aligned(coefficient.to(device).expand(n))
 
 
-def _gradients(state: _State, upstream: Outcome, wanted: NeedsGrad) -> Gradients:
+def _gradients(state: _State, upstream: Outcome, wanted: NeedsGrad) -> tuple[Tensor | None, ...]:
     problem, common, z = state.problem, state.common, state.rows[0]
     tau, slopes = common.tau, list[Tensor]()
     if common.coefficients is None:
@@ -177,7 +173,7 @@ def _gradients(state: _State, upstream: Outcome, wanted: NeedsGrad) -> Gradients
             out[0] = torch.nn.functional.pad(of_pull, (0, out.shape[2] - of_pull.shape[1]))
         gradients.append(launches.projected(parts, v, common) if needs.get(id(v)) else None)
     slope = sum(slopes, start=torch.zeros_like(tau)) if wanted.temperature else None
-    return Gradients(slope, gradients[0] if wanted.queries else None, tuple(gradients[1:]))
+    return slope, gradients[0] if wanted.queries else None, *gradients[1:]
 
 
 def _products(

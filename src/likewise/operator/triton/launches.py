@@ -63,14 +63,6 @@ class Sums(NamedTuple):
     rows_active: Int[Tensor, ""] | None
 
 
-class Terms(NamedTuple):
-    """The results of a forward: see `Outcome`."""
-
-    logsums: tuple[Float[Tensor, " n"], ...]
-    attraction: Float[Tensor, " n"] | None
-    losses: Tensor | None
-
-
 class RowArgs(NamedTuple):
     """The values that determine the gradient of rows, each `aligned`; an offset of ∞ and a share of 0 mean none."""
 
@@ -201,8 +193,8 @@ def visit(kernel: str, rows: Operand, other: Operand, plan: Plan, common: Common
     )
 
 
-def forward(visits: Sequence[Visit], n: int, common: Common, *, columns: bool = False) -> tuple[Sums, Terms]:
-    """Return each row's sums over all sections: over each split of each of them, then combined in a fixed order."""
+def forward(visits: Sequence[Visit], n: int, common: Common, *, columns: bool = False) -> tuple[Sums, Outcome]:
+    """Return each row's sums and terms over all sections: over each split of each, then combined in a fixed order."""
     plans, device = common.plans, common.tau.device
     coefficients, counts, pulls = common.coefficients, plans.counted >= 0, plans.pulls
     if columns:
@@ -233,7 +225,7 @@ def forward(visits: Sequence[Visit], n: int, common: Common, *, columns: bool = 
             of_blocks, reduced, count, blocks, MEAN=common.reduction == "mean", BLOCK=1024
         )
         losses = losses if reduced is None else reduced
-    return Sums(offset, total, pulls, mass, active, count), Terms(logsums, attraction, losses)
+    return Sums(offset, total, pulls, mass, active, count), Outcome(logsums, (), attraction, losses, ())
 
 
 def shares(sums: Sums, upstream: Outcome, common: Common, strongest: Tensor, weights: Tensor) -> RowArgs:

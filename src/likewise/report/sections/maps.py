@@ -12,7 +12,7 @@ from markupsafe import Markup
 from torch import Tensor
 
 from likewise.diagnostics import collapsed, plots, two_dimensional_map
-from likewise.diagnostics.layout import Method
+from likewise.diagnostics.geometry import Method
 from likewise.evaluation import Features
 from likewise.evaluation.cross_modal import sides_of
 from likewise.evaluation.feature_files import OTHER_SIDE

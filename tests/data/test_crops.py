@@ -22,8 +22,7 @@ from likewise.data import (
 )
 from likewise.data.augmentation import Augmentation
 from likewise.data.augmentation.separable import NUMBERS, TRIES
-from likewise.data.crops import Crops
-from likewise.data.image_files import ImageFiles
+from likewise.data.image_files import Crops, ImageFiles
 from likewise.data.lazy_inputs import JoinedRows, SomeRows
 from likewise.data.preprocessing import ImagePreprocessing
 from likewise.training.loader import CROPS, Loader, Position

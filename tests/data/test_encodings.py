@@ -15,11 +15,11 @@ from PIL import Image
 
 from likewise.configuration.resolution import resolve
 from likewise.data import Arrays, ByClass, Folder, FromList, Pairs, Samples, Shards, Table, Text
-from likewise.data.ids import Ids
+from likewise.data.lazy_inputs import Ids
 from likewise.evaluation.arrays import gather_samples
 from likewise.evaluation.feature_files import features_of_file
 from likewise.files.detection import source_for
-from likewise.files.encodings import opened
+from likewise.files.formats import opened
 from likewise.inference.stored import open_features
 
 WORDS = ["rosé", "rosà", "rosç", "rosä"]

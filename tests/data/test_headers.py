@@ -10,8 +10,8 @@ import pytest
 import torch
 from PIL import Image
 
-from likewise.data import Folder, headers, image_files
-from likewise.data.headers import Header, read_headers
+from likewise.data import Folder, image_files, preprocessing
+from likewise.data.preprocessing import Header, read_headers
 
 KINDS = (("RGB", "JPEG"), ("L", "PNG"), ("P", "PNG"), ("RGBA", "PNG"), ("I;16", "PNG"))
 
@@ -19,7 +19,7 @@ KINDS = (("RGB", "JPEG"), ("L", "PNG"), ("P", "PNG"), ("RGBA", "PNG"), ("I;16", 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("LIKEWISE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(headers, "MIN_CACHED", 2)
+    monkeypatch.setattr(preprocessing, "MIN_CACHED", 2)
     return tmp_path / "cache"
 
 

@@ -8,7 +8,7 @@ from PIL import Image
 from torchvision import datasets as sets
 
 from likewise.data import Arrays, Folder, Fraction, Ids, Samples, Stratified, Table, Text, Torchvision
-from likewise.data.ids import distinct
+from likewise.data.lazy_inputs import distinct
 from likewise.evaluation import FeatureParts, Features, load_features, save_features
 from likewise.evaluation.encoding import features_of
 from likewise.evaluation.feature_files import features_of_file

@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 from likewise.cli import main
 from likewise.data import Arrays, ByClass, Folder, FromList, Samples, Shards, Table, Text
-from likewise.data.ids import Ids
+from likewise.data.lazy_inputs import Ids
 
 ODD = "na\udcefve.png"  # how Python has a name in Latin-1
 CAFE = "caf\N{LATIN SMALL LETTER E WITH ACUTE}"

@@ -15,9 +15,9 @@ from PIL import Image
 from pyarrow import parquet as pq
 from torch.utils.data import DataLoader
 
-from likewise.data import Pairs, Table, headers, parquet
-from likewise.data.parquet import read_in_place
-from likewise.data.reading import read_ahead
+from likewise.data import Pairs, Table, preprocessing, table_files
+from likewise.data.lazy_inputs import read_ahead
+from likewise.data.table_files import read_in_place
 
 rng = np.random.default_rng(0)
 WRITTEN = {
@@ -138,8 +138,8 @@ def test_workers_read_the_same(how, start, tmp_path):
 def test_the_last_row_groups_are_held(tmp_path, monkeypatch):
     files, _ = some_images(40)
     pq.write_table(struct_table(files), tmp_path / "t.parquet", row_group_size=5, **WRITTEN["snappy"])
-    read, images_of = [], parquet._read_images  # noqa: SLF001
-    monkeypatch.setattr(parquet, "_read_images", lambda group: (read.append(group.number), images_of(group))[1])
+    read, images_of = [], table_files._read_images  # noqa: SLF001
+    monkeypatch.setattr(table_files, "_read_images", lambda group: (read.append(group.number), images_of(group))[1])
     _, contents = contents_of(tmp_path / "t.parquet")
     read.clear()
     for number in (0, 5, 10, 15, 4, 9, 14, 19, 39, 5, 0):
@@ -149,7 +149,7 @@ def test_the_last_row_groups_are_held(tmp_path, monkeypatch):
 
 def test_large_row_groups_are_told_only_where_they_are_read_again_and_again(tmp_path, monkeypatch):
     files, _ = some_images(40)
-    monkeypatch.setattr(parquet, "MAX_GROUP_BYTES", 500)
+    monkeypatch.setattr(table_files, "MAX_GROUP_BYTES", 500)
     pq.write_table(struct_table(files), tmp_path / "t.parquet", row_group_size=8)
     told = r"images of .*t\.parquet are in row groups of up to 0 MiB, .*row_group_size=100"
     with pytest.warns(UserWarning, match=told):
@@ -214,13 +214,13 @@ def test_tables_without_rows_or_of_different_columns_are_refused(tmp_path):
 
 
 def test_headers_are_kept_until_the_file_changes(tmp_path, monkeypatch):
-    monkeypatch.setattr(headers, "MIN_CACHED", 2)
+    monkeypatch.setattr(preprocessing, "MIN_CACHED", 2)
     files, pixels = some_images(20)
     path = tmp_path / "t.parquet"
     pq.write_table(struct_table(files), path, row_group_size=6, **WRITTEN["snappy"])
     asked = []
-    read = parquet.Contents.__getitem__
-    monkeypatch.setattr(parquet.Contents, "__getitem__", lambda self, row: asked.append(row) or read(self, row))
+    read = table_files.Contents.__getitem__
+    monkeypatch.setattr(table_files.Contents, "__getitem__", lambda self, row: asked.append(row) or read(self, row))
     for expected in (20, 0):
         samples = Table(str(path), memory=0).load()
         assert len(asked) == expected

@@ -11,9 +11,17 @@ from PIL import Image
 
 from likewise.data.by_class import TurnedRows
 from likewise.data.image_files import ImageFiles
-from likewise.data.lazy_inputs import JoinedRows, LazyInputs, SomeRows, unreadable
+from likewise.data.lazy_inputs import (
+    JoinedRows,
+    LazyInputs,
+    SomeRows,
+    fetch,
+    on_demand,
+    read_ahead,
+    spans_of,
+    unreadable,
+)
 from likewise.data.preprocessing import ImagePreprocessing
-from likewise.data.reading import fetch, on_demand, read_ahead, spans_of
 from likewise.data.samples import Samples
 from likewise.data.texts import Texts
 from likewise.evaluation.encoding import features_of

@@ -14,7 +14,7 @@ from photos import encoded, smooth, write_tar
 from PIL import Image
 
 from likewise.cli import main
-from likewise.data import Folder, Shards, headers
+from likewise.data import Folder, Shards, preprocessing
 from likewise.files.detection import source_for
 from likewise.runs import Run
 
@@ -24,7 +24,7 @@ SIZES = [(40, 30), (31, 64), (16, 16), (90, 37)]
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("LIKEWISE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(headers, "MIN_CACHED", 1)
+    monkeypatch.setattr(preprocessing, "MIN_CACHED", 1)
     return tmp_path / "cache"
 
 

@@ -5,7 +5,7 @@ import torch
 from PIL import Image
 
 from likewise.data import Folder
-from likewise.files.waiting import track, use_progress
+from likewise.data.lazy_inputs import track, use_progress
 
 
 class Bars:

@@ -13,13 +13,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from likewise.data.ids import Ids
-from likewise.data.lazy_inputs import LazyInputs, Unreadable, note_unreadable, unreadable
+from likewise.data.lazy_inputs import Ids, LazyInputs, Unreadable, note_unreadable, unreadable
 from likewise.data.samples import Samples, some_of_each_class
 from likewise.data.split import Parts, Split, relabelled, whole_classes
 from likewise.data.subset import Subset
+from likewise.files.detection import suggest
 from likewise.files.formats import PART_NAMES, PARTS, Part, as_class, lines_in
-from likewise.files.suggestions import suggest
 
 SPLITS = Path(__file__).parent / "splits"
 OPTION = "split.encoding"

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from likewise.data.lazy_inputs import LazyInputs
-from likewise.files.suggestions import suggest
+from likewise.files.detection import suggest
 
 SEVERITIES = (1, 2, 3, 4, 5)
 _ROUNDING = 1e-4  # tolerance around [0, 1]

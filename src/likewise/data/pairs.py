@@ -1,28 +1,53 @@
 """Pairs of two kinds: two columns of a table, or two files row by row, such as images and their captions."""
 
+import hashlib
+import math
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
+import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from likewise.data import columns, tabular
+from likewise.data import columns
 from likewise.data.arrays import Arrays
-from likewise.data.groups import grouped, groups_in, without_bound
-from likewise.data.ids import Ids
 from likewise.data.image_files import ImageSource
-from likewise.data.lazy_inputs import LazyInputs
-from likewise.data.numbers import NumberRows, Numbers, vectors_of, with_numbers
+from likewise.data.input_columns import ImageCells, NumberRows, Numbers, vectors_of, with_numbers
+from likewise.data.lazy_inputs import Ids, LazyInputs, SomeRows
+from likewise.data.preprocessing import FoundImages, ImagePreprocessing
 from likewise.data.samples import Negatives, Samples
-from likewise.data.sides import Side, cells_of, contents, kind_in, numbered, of_rows, of_texts, taken
+from likewise.data.split import never_apart
+from likewise.data.table import (
+    RowNames,
+    check_columns,
+    check_filled,
+    filled_in,
+    ids_in,
+    numbers_in,
+    part_in,
+    parts_in,
+)
 from likewise.data.tables import Tables, open_tables
+from likewise.data.texts import Texts
 from likewise.files.detection import ARRAYS, exists, expanded
-from likewise.files.formats import PART_NAMES, TABLES, first_of, lines_in, with_test_part
+from likewise.files.formats import PART_NAMES, PARTS, TABLES, first_of, lines_in, with_test_part
+
+CHUNK = 4096  # vectors read at a time
+
+
+class Side(NamedTuple):
+    """The inputs of one side, each once, and which of them a cell holds."""
+
+    inputs: Tensor | LazyInputs  # (U, ...)
+    items: Int[Tensor, " n"]  # (N,): places among the inputs, -1 for what is missing or cannot be read
+    preprocessing: ImagePreprocessing | None = None
+    found: FoundImages | None = None
+    paths: Ids | None = None  # the file of each cell, (N,), where every one has one
 
 
 @final
@@ -115,7 +140,7 @@ class Pairs(ImageSource):
         lengths, several = list(map(len, sides[0])), len(files) > 1
         rows, parts = torch.arange(sum(lengths)), with_test_part([_part(name) or 0 for name in files])
         first, second = map(of_rows, sides)
-        names = Ids(tabular.RowNames(list(files), lengths), rows) if several else Ids.numbers(rows)
+        names = Ids(RowNames(list(files), lengths), rows) if several else Ids.numbers(rows)
         samples, rows = self._paired(where, first, second, of_first=rows, of_second=rows, names=names)
         part_numbers = torch.tensor(parts).repeat_interleave(torch.tensor(lengths))[rows] if several else None
         return without_bound(where, replace(samples, groups=grouped(samples), parts=part_numbers))
@@ -146,8 +171,8 @@ class Pairs(ImageSource):
         read = {name: Numbers.of(tables.splits, name, [""]) for name in sides}
         numbers = {name: parsed for name, parsed in read.items() if not parsed.odd and parsed.filled}
         tables = replace(tables, splits=with_numbers(tables.splits, numbers))
-        tabular.check_columns(path, tables.splits, [name for option, name in used.items() if option != "negatives"], [])
-        part_numbers = tabular.parts_in(path, tables, [])
+        check_columns(path, tables.splits, [name for option, name in used.items() if option != "negatives"], [])
+        part_numbers = parts_in(path, tables, [])
         splits = {name: tables.splits[name] for name in part_numbers}
         lengths = list(map(len, splits.values()))
         cells, of_first = cells_of(path, splits, self.first, "first")
@@ -165,13 +190,13 @@ class Pairs(ImageSource):
         places = second.items[len(of_second) :]
         if self.negatives is not None and not bool((places >= 0).any()):
             raise ValueError(f"expected data.negatives in column {self.negatives!r} of {path}, got none to be read")
-        names = tabular.ids_in(list(splits.values()), list(used.values()))
-        names = names or Ids(tabular.RowNames(list(part_numbers), lengths), torch.arange(sum(lengths)))
+        names = ids_in(list(splits.values()), list(used.values()))
+        names = names or Ids(RowNames(list(part_numbers), lengths), torch.arange(sum(lengths)))
         samples, rows = self._paired(path, first, second, of_first=of_first, of_second=of_second, names=names)
         labels, named = (None, ()) if self.label is None else columns.labels_in(list(splits.values()), self.label, None)
-        parts = tabular.numbers_in(part_numbers, list(splits.values()), tabular.part_in(path, tables, self.part))
-        filled = tabular.filled_in(parts, rows)
-        tabular.check_filled(path, filled)
+        parts = numbers_in(part_numbers, list(splits.values()), part_in(path, tables, self.part))
+        filled = filled_in(parts, rows)
+        check_filled(path, filled)
         groups = None if self.group is None else groups_in(path, list(splits.values()), self.group)[rows]
         groups = grouped(samples) if groups is None else groups
         if self.negatives is not None:
@@ -184,12 +209,12 @@ class Pairs(ImageSource):
     def _side(self, path: str, tables: Tables, cells: Mapping[str, Any], column: str) -> Side:
         column_kind, each = kind_in(path, cells, column), list(cells.values())
         if column_kind == "images":
-            images = tabular.ImageCells(replace(tables, splits=cells), list(cells), column)
+            images = ImageCells(replace(tables, splits=cells), list(cells), column)
             items, firsts = numbered(images.keys)
             inputs, kept, made_of, stats = self.read_images(images, firsts.tolist())
             places = torch.full((len(firsts) + 1,), -1)  # the last is that of what is missing, -1
             places[torch.searchsorted(firsts, kept)] = torch.arange(len(kept))
-            return Side(inputs, places[items], made_of, stats, tabular.paths_of(images, tables.folder))
+            return Side(inputs, places[items], made_of, stats, images.ids)
         if column_kind == "text":
             return of_texts(columns.strings_in(each, column))
         vectors = NumberRows(each, [column]) if self.streams else vectors_of(each, [column])
@@ -244,3 +269,128 @@ def _negatives(inputs: Tensor | LazyInputs, items: Tensor, rows: Tensor, count: 
 def _part(name: str) -> int | None:
     """Return the part that a name starts with, as a number: test_2016 is of the test part."""
     return PART_NAMES.get(re.split("[^a-z]", name.lower())[0])
+
+
+def cells_of(where: str, splits: Mapping[str, Any], column: str, option: str) -> tuple[dict[str, Any], Tensor]:
+    """Return a column's cells that are filled, those of a list one by one, and the row in which each is, (M,)."""
+    import datasets  # noqa: PLC0415 - only sets that the library reads need it
+    import pyarrow as pa  # noqa: PLC0415 - comes with it
+    from pyarrow import compute as typed  # noqa: PLC0415 - likewise
+
+    compute: Any = typed  # its functions are made at import
+    cells, rows, start = dict[str, Any](), list[Tensor](), 0
+    for name, split in splits.items():
+        if column not in split.features:  # negatives, which other parts than the training part may lack
+            start += len(split)
+            continue
+        table, within = split.select_columns([column]), torch.arange(len(split))
+        if columns.has_several(split.features[column]):
+            if option == "first":
+                message = f"expected one input a row in column {column!r} of {where}, got lists"
+                raise ValueError(f"{message}: name it in data.second")
+            lists = columns.arrow_of(split, column)
+            within = within.repeat_interleave(_lengths(compute, lists))
+            table = datasets.Dataset(pa.table({column: compute.list_flatten(lists)}), fingerprint=name)
+        values = columns.arrow_of(table, column)
+        filled = torch.from_numpy(values.is_valid().to_numpy().copy())
+        if pa.types.is_list(values.type) or pa.types.is_large_list(values.type):
+            filled &= _lengths(compute, values) > 0
+        kept = filled.nonzero().flatten()
+        cells[name] = table if len(kept) == len(table) else table.select(kept.numpy())
+        rows.append(within[kept] + start)
+        start += len(split)
+    if not any(map(len, rows)):
+        raise ValueError(f"expected data.{option} in column {column!r} of {where}, got only empty cells")
+    return cells, torch.cat(rows)
+
+
+def _lengths(compute: Any, lists: Any) -> Int[Tensor, " n"]:
+    return torch.from_numpy(compute.fill_null(compute.list_value_length(lists), 0).to_numpy().astype(np.int64))
+
+
+def kind_in(where: str, cells: Mapping[str, Any], column: str) -> columns.ColumnKind:
+    """Return what a column of cells holds: images, text or numbers."""
+    column_kind = columns.kind_in(next(table for table in cells.values() if len(table)), column)
+    if column_kind in {"images", "text", "numbers"}:
+        return column_kind
+    got = "numbered classes" if column_kind == "classes" else "something else"
+    raise ValueError(f"expected images, texts or numbers in column {column!r} of {where}, got {got}")
+
+
+def of_rows(files: Sequence[list[str] | Samples]) -> Side:
+    """Return a side from the lines of its files, or from its arrays."""
+    samples = files[0]
+    if isinstance(samples, Samples):
+        items, firsts = numbered(contents(samples.inputs))
+        return Side(taken(samples.inputs, firsts), items, samples.preprocessing)
+    return of_texts([line for lines in files if isinstance(lines, list) for line in lines])
+
+
+def of_texts(strings: Sequence[str]) -> Side:
+    """Return a side of texts; an empty one is missing."""
+    items, firsts = numbered(string if string.strip() else None for string in strings)
+    rows: list[int] = firsts.tolist()
+    return Side(Texts(strings[row] for row in rows), items)
+
+
+def contents(inputs: Tensor | LazyInputs) -> Iterator[bytes | None]:
+    """Yield what tells each input from others; None for one that is not finite."""
+    for rows in torch.arange(len(inputs)).split(CHUNK):
+        read = inputs[rows].flatten(1)
+        read = read + 0.0 if read.is_floating_point() else read  # there are two zeros
+        for values, finite in zip(read.numpy(), torch.isfinite(read).all(dim=1).tolist(), strict=True):
+            yield hashlib.blake2b(values.tobytes(), digest_size=16).digest() if finite else None
+
+
+def numbered(keys: Iterable[Hashable | None]) -> tuple[Int[Tensor, " n"], Int[Tensor, " u"]]:
+    """Number keys by when they come first, (N,), -1 for None, and return where each comes first, (U,)."""
+    known, items, firsts = dict[Hashable, int](), list[int](), list[int]()
+    for row, key in enumerate(keys):
+        items.append(-1 if key is None else known.setdefault(key, len(known)))
+        if items[-1] == len(firsts):
+            firsts.append(row)
+    return torch.tensor(items, dtype=torch.int64), torch.tensor(firsts, dtype=torch.int64)
+
+
+def taken(inputs: Any, rows: Tensor, memory: float = math.inf) -> Tensor | LazyInputs:
+    """Take some inputs, some perhaps often: from memory without a copy of each, if that takes more GiB than given."""
+    if torch.equal(rows, torch.arange(len(inputs))):
+        return inputs
+    if not isinstance(inputs, Tensor):
+        return inputs.take(rows)
+    size = inputs.nbytes // max(1, len(inputs)) * len(rows)
+    return inputs[rows] if size <= max(memory * 2**30, inputs.nbytes) else SomeRows(inputs, rows)  # pyright: ignore[reportArgumentType] - which reads a tensor, too
+
+
+def grouped(samples: Samples) -> Int[Tensor, " n"]:
+    """Number the pairs that have a first or a second in common, directly or through others, (N,)."""
+    return never_apart(replace(samples, groups=None, labels=None))
+
+
+def groups_in(where: str, splits: Sequence[Any], column: str) -> Int[Tensor, " n"]:
+    """Number the values of a column, (N,)."""
+    values = [value for split in splits for value in columns.values_of(split, column)]
+    odd = sum(value is None or value != value or isinstance(value, list | dict) for value in values)  # noqa: PLR0124 - NaN
+    if odd:
+        got = f"none in {odd:,} of {len(values):,} of column {column!r}"
+        raise ValueError(f"expected a group, a number or a string, in every row of {where}, got {got}")
+    return numbered(values)[0]
+
+
+def without_bound(where: str, samples: Samples) -> Samples:
+    """Leave out pairs whose group is in a later part too, where the source gives the parts."""
+    if samples.parts is None or samples.groups is None:
+        return samples
+    last = torch.zeros(int(samples.groups.max()) + 1, dtype=torch.int64)
+    for part in range(3):
+        last[samples.groups[samples.parts == part]] = part
+    kept = samples.parts == last[samples.groups]
+    left, all_of = (torch.bincount(samples.parts[some], minlength=3).tolist() for some in (~kept, kept | True))
+    if left[0] == all_of[0]:
+        got = f"none of {all_of[0]:,}: name a column of what belongs together in --data.group"
+        raise ValueError(f"expected training pairs of {where} that share nothing with later parts, got {got}")
+    each = zip(left, all_of, PARTS, strict=True)
+    if counts := [f"{count:,} of {total:,} {part} pairs" for count, total, part in each if count]:
+        some = f"{' and '.join(counts)} of {where}"
+        warnings.warn(f"left out {some}, which share a first, a second or a group with later parts", stacklevel=4)
+    return samples[kept]

@@ -15,13 +15,11 @@ import torch
 from torch import Tensor
 
 from likewise.data.columns import labels_of
-from likewise.data.ids import Ids
 from likewise.data.image_files import ImageSource, Within
+from likewise.data.lazy_inputs import Ids, track
 from likewise.data.samples import Samples
-from likewise.files import encodings
 from likewise.files.detection import exists, expanded, near
-from likewise.files.formats import PART_NAMES, as_class, first_of, image_suffixes, lines_in, with_test_part
-from likewise.files.waiting import track
+from likewise.files.formats import PART_NAMES, as_class, first_of, image_suffixes, lines_in, opened, with_test_part
 
 CLASS, FOLDERS = "cls", "folder"
 DOTS = "write 22_05.png for 22.05.png, as the name of a sample ends at its first dot"
@@ -197,7 +195,7 @@ class Shards(ImageSource):
                     if suffix == CLASS and content.isascii():  # numbers are written so, whatever the names are in
                         yield content.replace(b"\0", b"").decode().strip()
                         continue
-                    with encodings.opened(content, self.encoding, called=f"{tar}/{key}.{suffix}") as text:
+                    with opened(content, self.encoding, called=f"{tar}/{key}.{suffix}") as text:
                         yield text.read().strip()
 
 

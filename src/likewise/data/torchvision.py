@@ -14,14 +14,12 @@ from torch import Tensor
 
 from likewise.data.arrays import as_images
 from likewise.data.columns import Labels
-from likewise.data.eval_labels import EvalLabels
-from likewise.data.ids import Ids, distinct
 from likewise.data.image_files import ImageSource, check_one_size
-from likewise.data.lazy_inputs import JoinedRows, LazyInputs
+from likewise.data.lazy_inputs import Ids, JoinedRows, LazyInputs, distinct
 from likewise.data.preprocessing import ImagePreprocessing, plain_image
-from likewise.data.samples import Samples
+from likewise.data.samples import EvalLabels, Samples
+from likewise.files.detection import suggest
 from likewise.files.formats import with_test_part
-from likewise.files.suggestions import suggest
 
 # torchvision's names of parts, by our numbers
 _SPLITS = {0: ("train", "trainval", "train-standard"), 1: ("val", "valid"), 2: ("test",)}

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from likewise import distributed
 from likewise.data import Batch, Batches, Samples, Views, derive_seed
-from likewise.data.lazy_inputs import in_words
-from likewise.data.reading import MAX_WORKERS
+from likewise.data.lazy_inputs import MAX_WORKERS, in_words
 from likewise.training.loader import ORDER, Loader, Position
 
 DROPOUT = 2  # purpose of a seed

@@ -12,9 +12,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from likewise.data import Batch, Batches, LazyInputs, LocalBatch, Samples, TokenRows, derive_seed, never_apart
-from likewise.data.crops import Crops
-from likewise.data.lazy_inputs import Unreadable, files_of, unreadable
-from likewise.data.reading import fetch, on_demand
+from likewise.data.image_files import Crops
+from likewise.data.lazy_inputs import Unreadable, fetch, files_of, on_demand, unreadable
 
 MAX_DEVICE_SHARE = 0.25  # largest fraction of an accelerator's free memory for the inputs of the training part
 ORDER, DRAW, REPLACEMENT, NEGATIVES, CROPS = 0, 1, 3, 4, 5  # purposes of seeds; 2 is for dropout

@@ -22,7 +22,6 @@ from likewise.data.augmentation.separable import NUMBERS
 from likewise.data.lazy_inputs import JoinedRows, LazyInputs, SomeRows, Unreadable, track
 from likewise.data.preprocessing import (
     DEEP_GREY,
-    GREY_MODES,
     FoundImages,
     Header,
     ImagePreprocessing,
@@ -30,10 +29,9 @@ from likewise.data.preprocessing import (
     bits_of,
     check_rule,
     has_range,
+    header_of,
     in_threads,
-    kind_of,
     read_headers,
-    upright_sides,
 )
 from likewise.data.samples import Source
 from likewise.files.detection import exists
@@ -153,7 +151,7 @@ class ImageFiles(LazyInputs):
         images = torch.zeros(len(rows), *self.shape[1:], dtype=torch.uint8)
         for image, row in zip(images, rows.tolist(), strict=True):
             item = self.items[row]
-            pixels = self.decode(item)
+            pixels = _try_read(item, self.preprocessing)
             if pixels is not None:
                 image.copy_(pixels)
                 continue
@@ -182,14 +180,11 @@ class ImageFiles(LazyInputs):
     def note_unreadable(self, rows: Tensor) -> None:
         self._lost.update(rows.tolist())
 
-    def decode(self, item: Item) -> UInt8[Tensor, "ch h w"] | None:
-        return _try_read(item, self.preprocessing)
-
     def read(self, rows: Sequence[int]) -> tuple[Tensor, list[int]]:
         """Decode images into memory, (n, channels, height, width), and return the n rows that could be decoded."""
         images = torch.empty(len(rows), *self.shape[1:], dtype=torch.uint8)
         kept: list[int] = []
-        decoded = in_threads(self.decode, (self.items[row] for row in rows))
+        decoded = in_threads(partial(_try_read, make=self.preprocessing), (self.items[row] for row in rows))
         for row, pixels in zip(track(rows, "reading images"), decoded, strict=True):
             if pixels is not None:
                 images[len(kept)] = pixels
@@ -252,20 +247,19 @@ def check_one_size(sizes: Collection[tuple[int, int]]) -> None:
 
 
 def _headers(items: Sequence[Item], rows: Sequence[int], *, upright: bool) -> list[Header | None]:
-    listed = getattr(items, "files", None)  # which a table has in one go
-    keys = [_key(items[row]) if listed is None else listed[row] for row in rows]
+    def key_of(item: Item) -> str | None:
+        return (
+            f"{item.file}\0{item.offset}" if isinstance(item, Within) else str(item) if isinstance(item, Path) else None
+        )
 
     def item(index: int) -> Item:
         key = keys[index]
         return items[rows[index]] if key is None or "\0" in key else Path(key)
 
+    listed = getattr(items, "files", None)  # which a table has in one go
+    keys = [key_of(items[row]) if listed is None else listed[row] for row in rows]
+
     return read_headers(keys, item, partial(_header, upright=upright), f"upright: {upright}")
-
-
-def _key(item: Item) -> str | None:
-    if isinstance(item, Within):
-        return f"{item.file}\0{item.offset}"
-    return str(item) if isinstance(item, Path) else None
 
 
 def _header(item: Item, *, upright: bool) -> Header | None:
@@ -274,13 +268,7 @@ def _header(item: Item, *, upright: bool) -> Header | None:
             begins = _header(Encoded(item.name, item.content(BEGINNING)), upright=upright)
             if begins is not None:
                 return begins
-
-    def header_in(image: "Image") -> Header | None:
-        # upright only if needed: it makes a PNG decode
-        size = upright_sides(image) if upright else (image.height, image.width)
-        return Header(image.mode in GREY_MODES, kind_of(image), size) if has_range(image) else None
-
-    return _try_read(item, header_in)
+    return _try_read(item, partial(header_of, upright=upright))
 
 
 def _why(item: Item) -> str:

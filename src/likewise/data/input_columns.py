@@ -10,26 +10,24 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
+import datasets
 import numpy as np
+import pyarrow as pa
 import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
+from pyarrow import compute as typed_compute
 from torch import Tensor
 
 from likewise.data import columns
 from likewise.data.image_files import Encoded, Item
 from likewise.data.lazy_inputs import Ids, LazyInputs
 from likewise.data.tables import Tables
+from likewise.files import formats
 from likewise.files.detection import kind_of
-from likewise.files.formats import (
-    ID_COLUMN,
-    IMAGE_COLUMNS,
-    NAMED_ID,
-    ROW_NUMBERS,
-    TEXT_COLUMNS,
-    first_of,
-)
+from likewise.files.formats import first_of
 
+compute: Any = typed_compute  # its functions are made at import
 MIN_ROWS = 20  # fewer cannot show that their numbers identify rows
 MAX_LISTED_COLUMNS = 8  # that a line names
 CHUNK = 16384  # rows read at a time
@@ -69,17 +67,14 @@ def choose_columns(path: str, tables: Tables, input_columns: Sequence[str] | Non
     kinds = {name: column_kind for name, column_kind in kinds.items() if name not in reasons}
 
     def made(inputs: list[str], column_kind: columns.ColumnKind) -> Chosen:
-        every = {
-            name: reasons.get(name) or _describe_column(table, name, kinds[name])
-            for name in names
-            if name not in inputs
-        }
+        left = [name for name in names if name not in inputs]
+        every = {name: reasons.get(name) or _describe_column(table, name, kinds[name]) for name in left}
         return Chosen(inputs, column_kind, every, tables)
 
     if images := _images(kinds, input_columns):
         return made(images, "images")
     texts = [name for name, column_kind in kinds.items() if column_kind == "text"]
-    named = [name for name in texts if name in TEXT_COLUMNS] if input_columns is None else []
+    named = [name for name in texts if name in formats.TEXT_COLUMNS] if input_columns is None else []
     if len(named) == 1:
         return made(named, "text")
     numbers = {name: Numbers.of(tables.splits, name) for name in texts if name in tables.untyped}
@@ -107,7 +102,7 @@ def choose_columns(path: str, tables: Tables, input_columns: Sequence[str] | Non
 def _images(kinds: Mapping[str, str], input_columns: Sequence[str] | None) -> list[str]:
     images = [name for name, column_kind in kinds.items() if column_kind == "images"]
     if len(images) > 1 and input_columns is None:
-        images = [name for name in images if name in IMAGE_COLUMNS] or images
+        images = [name for name in images if name in formats.IMAGE_COLUMNS] or images
     if images and max(len(images), len(input_columns or ())) > 1:
         got = ", ".join(input_columns or images)
         raise ValueError(f"expected one column of images, got {got}: name it in data.inputs")
@@ -134,9 +129,9 @@ def _describe_column(table: Any, name: str, column_kind: str) -> str:
 
 
 def _unfit(name: str, column_kind: str) -> str:
-    if name.startswith(ROW_NUMBERS):
+    if name.startswith(formats.ROW_NUMBERS):
         return "no name"
-    is_id = name.lower() == ID_COLUMN or (NAMED_ID.search(name) and column_kind in {"numbers", "text"})
+    is_id = name.lower() == formats.ID_COLUMN or (formats.NAMED_ID.search(name) and column_kind in {"numbers", "text"})
     return "identifies rows" if is_id else ""
 
 
@@ -167,10 +162,6 @@ class Numbers(NamedTuple):
     @classmethod
     def of(cls, splits: Mapping[str, Any], column: str, missing: Sequence[str] = MISSING_WORDS) -> "Numbers":
         """Read the strings of all parts that have the column; `missing` are words for a missing number."""
-        import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
-        from pyarrow import compute as typed  # noqa: PLC0415 - likewise
-
-        compute: Any = typed  # its functions are made at import
         values, filled, odd, first, padded = dict[str, Any](), 0, 0, "", False
         kept = {part: split for part, split in splits.items() if column in split.features}
         cells = {part: columns.arrow_of(split, column).cast(pa.string()) for part, split in kept.items()}
@@ -201,8 +192,6 @@ class Numbers(NamedTuple):
 
 def with_numbers(splits: Mapping[str, Any], numbers: Mapping[str, Numbers]) -> dict[str, Any]:
     """Put numbers in the place of the strings that stand for them."""
-    import datasets  # noqa: PLC0415 - only sets that the library reads need it
-
     made = dict(splits)
     for part, split in splits.items() if numbers else ():
         table: Any = split.with_format("arrow")[:]
@@ -215,8 +204,6 @@ def with_numbers(splits: Mapping[str, Any], numbers: Mapping[str, Numbers]) -> d
 
 def whole_numbers(table: Any, column: str) -> NDArray[np.int64] | None:
     """Return the values of a column without those that are missing; None where one is not whole."""
-    import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
-
     values = columns.arrow_of(table, column)
     if pa.types.is_integer(values.type):
         return values.drop_null().to_numpy()
@@ -291,13 +278,43 @@ def _read_numbers(table: Any, name: str) -> NDArray[np.float32]:
         raise ValueError(f"expected numbers, or lists of one length, in every row of column {name!r}") from error
 
 
+def cells_of(where: str, splits: Mapping[str, Any], column: str, option: str) -> tuple[dict[str, Any], Tensor]:
+    """Return a column's cells that are filled, those of a list one by one, and the row in which each is, (M,)."""
+    cells, rows, start = dict[str, Any](), list[Tensor](), 0
+    for name, split in splits.items():
+        if column not in split.features:  # negatives, which other parts than the training part may lack
+            start += len(split)
+            continue
+        table, within = split.select_columns([column]), torch.arange(len(split))
+        if columns.has_several(split.features[column]):
+            if option == "first":
+                message = f"expected one input a row in column {column!r} of {where}, got lists"
+                raise ValueError(f"{message}: name it in data.second")
+            lists = columns.arrow_of(split, column)
+            within = within.repeat_interleave(_lengths(lists))
+            table = datasets.Dataset(pa.table({column: compute.list_flatten(lists)}), fingerprint=name)
+        values = columns.arrow_of(table, column)
+        filled = torch.from_numpy(values.is_valid().to_numpy().copy())
+        if pa.types.is_list(values.type) or pa.types.is_large_list(values.type):
+            filled &= _lengths(values) > 0
+        kept = filled.nonzero().flatten()
+        cells[name] = table if len(kept) == len(table) else table.select(kept.numpy())
+        rows.append(within[kept] + start)
+        start += len(split)
+    if not any(map(len, rows)):
+        raise ValueError(f"expected data.{option} in column {column!r} of {where}, got only empty cells")
+    return cells, torch.cat(rows)
+
+
+def _lengths(lists: Any) -> Int[Tensor, " n"]:
+    return torch.from_numpy(compute.fill_null(compute.list_value_length(lists), 0).to_numpy().astype(np.int64))
+
+
 @final
 class ImageCells(Sequence[Item]):
     """The image files in a column, or at the paths in a column, numbered across all splits."""
 
     def __init__(self, tables: Tables, splits: Sequence[str], column: str) -> None:
-        import datasets  # noqa: PLC0415 - only sets that the library reads need it
-
         self.folder, self.contents, self.odd = tables.folder, tables.contents, tables.odd
         self.column = column
         self.splits = tuple(splits)
@@ -335,10 +352,6 @@ class ImageCells(Sequence[Item]):
 
     def _named(self) -> Iterator[tuple[bool, str, int | None]]:
         """Yield whether an image stands apart from the table, its name and its number there."""
-        import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
-        from pyarrow import compute as typed  # noqa: PLC0415 - likewise
-
-        compute: Any = typed  # its functions are made at import
         for table in self.cells:
             named: Any = table.with_format("arrow")[:][self.column]
             apart, numbers = [True] * len(named), [None] * len(named)

@@ -252,7 +252,7 @@ class Ids:
     """The ids of samples, in order, each different from the others.
 
     Args:
-        read: Returns the ids of some rows of the source, given by their numbers.
+        read: Returns the ids of some rows of the source, given by their numbers. None: they are these numbers.
         rows: The row of each sample in the source, (N,).
 
     Example:
@@ -261,19 +261,19 @@ class Ids:
         (['dog/1.jpg', 'cat/1.jpg'], ['7', '8'])
     """
 
-    def __init__(self, read: Callable[[list[int]], Sequence[str]], rows: Int[Tensor, " n"]) -> None:
+    def __init__(self, read: Callable[[list[int]], Iterable[str]] | None, rows: Int[Tensor, " n"]) -> None:
         self._read, self._rows = read, rows
 
     @classmethod
     def of(cls, names: Iterable[str]) -> "Ids":
         """Return ids that are in memory, as text; where one occurs again, the second becomes "name (2)"."""
-        listed = distinct(list(names))
-        return cls(partial(_select_names, listed), torch.arange(len(listed)))
+        listed = distinct(names)
+        return cls(partial(map, listed.__getitem__), torch.arange(len(listed)))
 
     @classmethod
     def numbers(cls, rows: Int[Tensor, " n"]) -> "Ids":
         """Return numbers as ids, (N,): what samples without names are called."""
-        return cls(_format_rows, rows)
+        return cls(None, rows)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -283,11 +283,11 @@ class Ids:
 
     def __iter__(self) -> Iterator[str]:
         for rows in self._rows.split(MAX_IDS):
-            yield from self._read(rows.tolist())
+            yield from map(str, rows.tolist()) if self._read is None else self._read(rows.tolist())
 
     def __add__(self, other: "Ids") -> "Ids":
         if self.plain and other.plain:
-            return Ids(_format_rows, torch.cat([self._rows, other._rows]))
+            return Ids(None, torch.cat([self._rows, other._rows]))
         return Ids.of([*self, *other])
 
     def agree(self, other: "Ids") -> bool:
@@ -296,18 +296,10 @@ class Ids:
 
     @property
     def plain(self) -> bool:
-        return self._read is _format_rows
+        return self._read is None
 
 
-def _select_names(names: Sequence[str], rows: list[int]) -> list[str]:
-    return [names[row] for row in rows]
-
-
-def _format_rows(rows: list[int]) -> list[str]:
-    return [str(row) for row in rows]
-
-
-def distinct(names: Sequence[str]) -> Sequence[str]:
+def distinct(names: Iterable[str]) -> list[str]:
     """Return names as text, and number those that occur again: the second "a" becomes "a (2)", unless that is taken."""
     names = [as_text(name) for name in names]
     taken = set(names)

@@ -9,7 +9,6 @@ from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
-import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -17,21 +16,11 @@ from torch import Tensor
 from likewise.data import columns
 from likewise.data.arrays import Arrays
 from likewise.data.image_files import ImageSource
-from likewise.data.input_columns import ImageCells, NumberRows, Numbers, vectors_of, with_numbers
 from likewise.data.lazy_inputs import Ids, LazyInputs, SomeRows
 from likewise.data.preprocessing import FoundImages, ImagePreprocessing
 from likewise.data.samples import Negatives, Samples
 from likewise.data.split import never_apart
-from likewise.data.table import (
-    RowNames,
-    check_columns,
-    check_filled,
-    filled_in,
-    ids_in,
-    numbers_in,
-    part_in,
-    parts_in,
-)
+from likewise.data.table import RowNames, check_columns, check_filled, filled_in, ids_in, numbers_in, part_in, parts_in
 from likewise.data.tables import Tables, open_tables
 from likewise.data.texts import Texts
 from likewise.files.detection import ARRAYS, exists, expanded
@@ -160,6 +149,8 @@ class Pairs(ImageSource):
 
     def _of_table(self, path: str) -> Samples:
         tables = open_tables(path, None, labelled=False, local=True, encoding=self.encoding)
+        from likewise.data.input_columns import Numbers, cells_of, with_numbers  # noqa: PLC0415 - of tables alone
+
         known = next(iter(tables.splits.values())).features
         columns_by_option = {name: getattr(self, name) for name in ("first", "second", "negatives", "label", "group")}
         used = {option: name for option, name in columns_by_option.items() if name is not None}
@@ -181,7 +172,7 @@ class Pairs(ImageSource):
         of_negatives = of_second[:0]
         if self.negatives is not None:
             wrong, of_negatives = cells_of(path, splits, self.negatives, "negatives")
-            kinds = [kind_in(path, values, name) for values, name in ((cells, self.second), (wrong, self.negatives))]
+            kinds = [_kind_in(path, values, name) for values, name in ((cells, self.second), (wrong, self.negatives))]
             if kinds[0] != kinds[1]:
                 raise ValueError(f"expected data.negatives of what data.second is, {kinds[0]}, got {kinds[1]}")
             renamed = {name: table.rename_column(self.negatives, self.second) for name, table in wrong.items()}
@@ -207,7 +198,9 @@ class Pairs(ImageSource):
         return without_bound(path, replace(samples, groups=groups, parts=parts[rows] if len(filled) > 1 else None))
 
     def _side(self, path: str, tables: Tables, cells: Mapping[str, Any], column: str) -> Side:
-        column_kind, each = kind_in(path, cells, column), list(cells.values())
+        from likewise.data.input_columns import ImageCells, NumberRows, vectors_of  # noqa: PLC0415 - as above
+
+        column_kind, each = _kind_in(path, cells, column), list(cells.values())
         if column_kind == "images":
             images = ImageCells(replace(tables, splits=cells), list(cells), column)
             items, firsts = numbered(images.keys)
@@ -217,7 +210,7 @@ class Pairs(ImageSource):
             return Side(inputs, places[items], made_of, stats, images.ids)
         if column_kind == "text":
             return of_texts(columns.strings_in(each, column))
-        vectors = NumberRows(each, [column]) if self.streams else vectors_of(each, [column])
+        vectors = (NumberRows if self.streams else vectors_of)(each, [column])
         items, firsts = numbered(contents(vectors))
         return Side(taken(vectors, firsts), items)
 
@@ -271,44 +264,7 @@ def _part(name: str) -> int | None:
     return PART_NAMES.get(re.split("[^a-z]", name.lower())[0])
 
 
-def cells_of(where: str, splits: Mapping[str, Any], column: str, option: str) -> tuple[dict[str, Any], Tensor]:
-    """Return a column's cells that are filled, those of a list one by one, and the row in which each is, (M,)."""
-    import datasets  # noqa: PLC0415 - only sets that the library reads need it
-    import pyarrow as pa  # noqa: PLC0415 - comes with it
-    from pyarrow import compute as typed  # noqa: PLC0415 - likewise
-
-    compute: Any = typed  # its functions are made at import
-    cells, rows, start = dict[str, Any](), list[Tensor](), 0
-    for name, split in splits.items():
-        if column not in split.features:  # negatives, which other parts than the training part may lack
-            start += len(split)
-            continue
-        table, within = split.select_columns([column]), torch.arange(len(split))
-        if columns.has_several(split.features[column]):
-            if option == "first":
-                message = f"expected one input a row in column {column!r} of {where}, got lists"
-                raise ValueError(f"{message}: name it in data.second")
-            lists = columns.arrow_of(split, column)
-            within = within.repeat_interleave(_lengths(compute, lists))
-            table = datasets.Dataset(pa.table({column: compute.list_flatten(lists)}), fingerprint=name)
-        values = columns.arrow_of(table, column)
-        filled = torch.from_numpy(values.is_valid().to_numpy().copy())
-        if pa.types.is_list(values.type) or pa.types.is_large_list(values.type):
-            filled &= _lengths(compute, values) > 0
-        kept = filled.nonzero().flatten()
-        cells[name] = table if len(kept) == len(table) else table.select(kept.numpy())
-        rows.append(within[kept] + start)
-        start += len(split)
-    if not any(map(len, rows)):
-        raise ValueError(f"expected data.{option} in column {column!r} of {where}, got only empty cells")
-    return cells, torch.cat(rows)
-
-
-def _lengths(compute: Any, lists: Any) -> Int[Tensor, " n"]:
-    return torch.from_numpy(compute.fill_null(compute.list_value_length(lists), 0).to_numpy().astype(np.int64))
-
-
-def kind_in(where: str, cells: Mapping[str, Any], column: str) -> columns.ColumnKind:
+def _kind_in(where: str, cells: Mapping[str, Any], column: str) -> columns.ColumnKind:
     """Return what a column of cells holds: images, text or numbers."""
     column_kind = columns.kind_in(next(table for table in cells.values() if len(table)), column)
     if column_kind in {"images", "text", "numbers"}:

@@ -263,19 +263,21 @@ class FoundImages:
     largest: tuple[int, int]  # height and width of one with the most pixels
 
 
-def kind_of(image: "Image") -> str:
-    """Say in a word or two what an image of Pillow is."""
-    if image.has_transparency_data:
-        return "with alpha"
-    if image.mode in GREY_MODES:
-        return {"L": "grey", "1": "black and white"}.get(image.mode, DEEP_GREY)
-    return {"P": "with a palette"}.get(image.mode, image.mode)
-
-
 def check_rule(resize: Any) -> None:
     """Raise a ValueError unless `resize` is a known rule for bringing images to a size."""
     if resize not in get_args(Resize):
         raise ValueError(f"expected resize as one of {', '.join(get_args(Resize))}, got {resize!r}")
+
+
+def header_of(image: "Image", *, upright: bool) -> Header | None:
+    """Return the facts about an image of Pillow; None where it isn't known what is black in it."""
+    if not has_range(image):
+        return None
+    grey = image.mode in GREY_MODES
+    deep = {"L": "grey", "1": "black and white"}.get(image.mode, DEEP_GREY)
+    plain = deep if grey else {"P": "with a palette"}.get(image.mode, image.mode)
+    size = upright_sides(image) if upright else (image.height, image.width)  # which makes a PNG decode
+    return Header(grey, "with alpha" if image.has_transparency_data else plain, size)
 
 
 def upright_sides(image: "Image") -> tuple[int, int]:

@@ -169,8 +169,9 @@ class Stratified(Split):
             if len(rest) < 2:
                 raise ValueError(f"expected a subset that keeps samples to train and to validate on, got {len(rest)}")
         validation = rest[source_parts[rest] == 1]
-        if subset is not None:
-            validation = _with_trained_classes(samples, rest, validation)
+        if subset is not None and samples.classes is not None:  # which may leave out all training samples of a class
+            trained = samples.classes[rest[~torch.isin(rest, validation)]]
+            validation = validation[torch.isin(samples.classes[validation], trained)]
         if len(validation) == 0:
             validation = self._cut_validation(samples, rest)
         train = rest[~torch.isin(rest, validation)]
@@ -240,13 +241,6 @@ def _shares(counts: Tensor, part: float) -> Tensor:
     order = remainders.argsort(descending=True, stable=True)[: min(missing, int((shares < spare).sum()))]
     shares[order] += 1
     return shares
-
-
-def _with_trained_classes(samples: Samples, rest: Tensor, validation: Tensor) -> Tensor:
-    if samples.classes is None:
-        return validation
-    trained = samples.classes[rest[~torch.isin(rest, validation)]]
-    return validation[torch.isin(samples.classes[validation], trained)]
 
 
 def _check_seen(samples: Samples, train: Tensor, rows: Tensor, part: str) -> None:

@@ -13,14 +13,6 @@ from torch import Tensor
 
 from likewise.data import columns
 from likewise.data.image_files import ImageSource
-from likewise.data.input_columns import (
-    Chosen,
-    ImageCells,
-    NumberRows,
-    choose_columns,
-    finite_rows,
-    vectors_of,
-)
 from likewise.data.lazy_inputs import Ids
 from likewise.data.samples import EvalLabels, Samples
 from likewise.data.tables import Tables, open_tables
@@ -56,6 +48,8 @@ class Tabular(ImageSource):
     config = encoding = inputs = None  # of some of the sources
     local = True
     """Whether the path is one of this machine, and not a name on the Hub."""
+    only_images = False
+    """Whether inputs of another kind are refused."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -70,6 +64,8 @@ class Tabular(ImageSource):
         tables = open_tables(
             self.path, self.config, labelled=labelled, local=self.local, in_part=self.in_part, encoding=self.encoding
         )
+        from likewise.data import input_columns  # noqa: PLC0415 - paths are checked before the extra
+
         known = next(iter(tables.splits.values())).features
         wanted = self.label if isinstance(self.label, list) else [self.label] * labelled
         cells = partial(columns.words_in, next(iter(tables.splits.values())))
@@ -78,8 +74,11 @@ class Tabular(ImageSource):
             columns.column_of(known, self.fine_label, (), "fine_label", self.path)
         beside = [*label, *([] if self.fine_label is None else [self.fine_label])]
         by_row = part_in(self.path, tables, self.part)
-        choice = self._chosen(tables, [*beside, *([] if by_row is None else by_row[:1])])
+        no_input = [*beside, *([] if by_row is None else by_row[:1])]
+        choice = input_columns.choose_columns(self.path, tables, self.inputs, no_input)
         inputs, column_kind, tables = choice.inputs, choice.kind, choice.tables
+        if self.only_images and column_kind != "images":
+            raise ValueError(f"expected a folder of images, got {self.path}, without any: choose --data Table")
         if self.size is not None and column_kind != "images":
             what = "texts" if column_kind == "text" else "columns of numbers"
             raise ValueError(f"expected no size for {what}, got {self.size}: leave out data.size")
@@ -92,7 +91,7 @@ class Tabular(ImageSource):
         kept = torch.arange(len(parts))
         ids, made_of, stats = ids_in(splits, [*inputs, *beside]), None, None
         if column_kind == "images":
-            cells = ImageCells(tables, list(part_numbers), inputs[0])
+            cells = input_columns.ImageCells(tables, list(part_numbers), inputs[0])
             read, kept, made_of, stats = self.read_images(cells)
             ids = ids or cells.ids
         elif column_kind == "text":
@@ -100,8 +99,8 @@ class Tabular(ImageSource):
             if blank := sum(not string.strip() for string in read.strings):
                 warnings.warn(f"{blank:,} of {len(read):,} texts of {self.path} are empty", stacklevel=3)
         else:
-            vectors = NumberRows(splits, inputs) if self.streams else vectors_of(splits, inputs)
-            kept = finite_rows(vectors, self.path)
+            vectors = (input_columns.NumberRows if self.streams else input_columns.vectors_of)(splits, inputs)
+            kept = input_columns.finite_rows(vectors, self.path)
             read = vectors[kept] if isinstance(vectors, Tensor) else vectors.take(kept)
             check_filled(self.path, filled_in(parts, kept))
         ids = ids or Ids(RowNames(list(part_numbers), list(map(len, splits))), torch.arange(len(parts)))
@@ -112,9 +111,6 @@ class Tabular(ImageSource):
         samples = Samples(read, labels, names, parts, ids=ids[kept], preprocessing=made_of, found=stats)
         said, evaluated = summary if shows_summary else "", None if second is None else second[kept]
         return replace(samples, columns=vector_columns, said=said, evaluated=evaluated)
-
-    def _chosen(self, tables: Tables, beside: Sequence[str]) -> Chosen:
-        return choose_columns(self.path, tables, self.inputs, beside)
 
     def _finer(self, splits: Sequence[Any], labels: Tensor | None, names: tuple[str, ...]) -> EvalLabels | None:
         if self.fine_label is None:
@@ -244,11 +240,7 @@ class Folder(Tabular):
 
     encoding: str | None = None
 
-    def _chosen(self, tables: Tables, beside: Sequence[str]) -> Chosen:
-        choice = super()._chosen(tables, beside)
-        if choice.kind != "images":
-            raise ValueError(f"expected a folder of images, got {self.path}, without any: choose --data Table")
-        return choice
+    only_images = True
 
 
 @final

@@ -11,35 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from likewise.data.lazy_inputs import track
-from likewise.files.detection import (
-    SAVED_FILES,
-    Lost,
-    describe_pickle,
-    exists,
-    expanded,
-    may_be_on_the_hub,
-    near,
-    walk,
-)
-from likewise.files.formats import (
-    HEIC,
-    PART_NAMES,
-    PARTS,
-    TABLES,
-    UNREAD_SUFFIXES,
-    as_class,
-    as_text,
-    first_of,
-    image_suffixes,
-)
+from likewise.files import detection, formats
+from likewise.files.detection import Lost, exists, near, walk
+from likewise.files.formats import PART_NAMES, PARTS, TABLES, as_class, as_text, first_of, image_suffixes
 
 if TYPE_CHECKING:
     from likewise.data.table_files import Contents
 
 _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 _CONVERSIONS = {  # what must be done with files of a suffix before they can be read
-    **dict.fromkeys(UNREAD_SUFFIXES, "converted to JPEG or PNG"),
-    **dict.fromkeys(HEIC, "made readable by pip install 'likewise[heic]', or converted to JPEG or PNG"),
+    **dict.fromkeys(formats.UNREAD_SUFFIXES, "converted to JPEG or PNG"),
+    **dict.fromkeys(formats.HEIC, "made readable by pip install 'likewise[heic]', or converted to JPEG or PNG"),
     ".zip": "unpacked",
 }
 _UNLABELLED = ("unlabelled", "unlabeled")  # names of a folder of images without a class
@@ -70,14 +52,14 @@ def open_tables(
     path: str, config: str | None, *, labelled: bool, local: bool, in_part: bool = False, encoding: str | None = None
 ) -> Tables:
     """Open the data at a path, or the data set of that name on the Hub; in part, images may be of no class."""
-    where = expanded(path)
-    if exists(where) != local or not (local or may_be_on_the_hub(path)):
+    where = detection.expanded(path)
+    if exists(where) != local or not (local or detection.may_be_on_the_hub(path)):
         path_kind = "file or a folder" if local else "name of a data set on the Hub, such as user/name"
         got = "which is here: choose --data Folder or Table" if exists(where) else "which does not exist"
         remedy = "" if exists(where) else f": check data.path{near(where)}"
         raise ValueError(f"expected a {path_kind}, got {path}, {got}{remedy}")
     try:
-        saved = any((where / name).is_file() for name in SAVED_FILES)
+        saved = any((where / name).is_file() for name in detection.SAVED_FILES)
         if saved or not where.exists():
             with library(path, where) as datasets:
                 read = datasets.load_from_disk(str(where)) if saved else datasets.load_dataset(path, config)
@@ -104,7 +86,7 @@ def open_tables(
 def _local(where: Path, encoding: str | None, *, labelled: bool, in_part: bool) -> Tables | dict[str, list[Path]]:
     if where.is_file():
         if where.suffix.lower() not in TABLES:
-            problem = describe_pickle(where) or "which is none: convert it"
+            problem = detection.describe_pickle(where) or "which is none: convert it"
             raise RefusedError(f"expected one of {', '.join(TABLES)} or a folder, got {where}, {problem}")
         return {"train": [where]}
     lost, suffixes = Lost(), image_suffixes()

@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torchvision import datasets as sets
 
-from likewise.data import Arrays, Folder, Fraction, Ids, Samples, Stratified, Table, Text, Torchvision
+from likewise.data import Arrays, Folder, Fraction, Ids, Samples, Stratified, Table, Text
 from likewise.data.lazy_inputs import distinct
 from likewise.evaluation import FeatureParts, Features, load_features, save_features
 from likewise.evaluation.encoding import features_of
@@ -76,14 +75,6 @@ def test_rows_of_parts_have_their_part_in_front(tmp_path):
     assert list(Table(str(tmp_path)).load().ids) == ["train/0", "train/1", "train/2", "train/3", "test/0", "test/1"]
 
 
-def test_paths_that_a_table_repeats_are_numbered(tmp_path):
-    photos(tmp_path)
-    rows = ["cat/IMG_0001.png,a", "cat/IMG_0001.png,b", "dog/IMG_0002.png,a"]
-    (tmp_path / "t.csv").write_text("\n".join(["file,label", *rows]))
-    ids = ["cat/IMG_0001.png", "cat/IMG_0001.png (2)", "dog/IMG_0002.png"]
-    assert list(Table(str(tmp_path / "t.csv")).load().ids) == ids
-
-
 def test_texts_are_called_by_their_lines_or_their_ids(tmp_path):
     (tmp_path / "t.csv").write_text('text,label\n"two\nlines",a\n,b\nlast,b\n')
     read = Text(tmp_path / "t.csv").load()
@@ -127,18 +118,3 @@ def test_ids_are_taken_and_joined_without_their_samples():
     samples = Samples(torch.zeros(3, 2))
     assert list(samples[torch.tensor([2, 0])].ids) == ["2", "0"]
     assert list(Features(torch.zeros(2, 2), None, rows=torch.tensor([9, 4])).ids) == ["9", "4"]
-
-
-def test_files_of_torchvision_keep_their_paths(tmp_path, monkeypatch):
-    photos(tmp_path / "set" / "train")
-    photos(tmp_path / "set" / "test")
-
-    class Pets(sets.ImageFolder):
-        def __init__(self, root, split="train", transform=None, loader=None):
-            if split not in {"train", "test"}:
-                raise ValueError(f"Unknown value {split!r}")
-            super().__init__(f"{root}/set/{split}", transform=transform, loader=loader)
-
-    monkeypatch.setattr(sets, "Food101", Pets)
-    samples = Torchvision("Food101", tmp_path).load()
-    assert next(iter(samples.ids)) == "set/train/cat/IMG_0000.png"

@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -69,31 +68,6 @@ def test_the_longest_end_wins_and_one_of_several_is_refused(tmp_path):
     file.write_text("a/2.jpg")
     with pytest.raises(ValueError, match=r"'a/2.jpg', with which 2 end, such as 'c/a/2.jpg' and 'd/a/2.jpg'"):
         FromList(file)(samples)
-
-
-@pytest.mark.parametrize("form", ["train/{}", "{}", "images/{}"], ids=["longer", "equal", "shorter"])
-def test_names_that_repeat_in_each_class_take_linear_time(form, tmp_path):
-    """Twice the classes, whose files are called alike, take about twice as many calls, not four times."""
-    calls = []
-    for classes in (100, 200):
-        names = [f"n{label:05d}/images/{number:04d}.jpg" for label in range(classes) for number in range(10)]
-        ids = [f"images/{name}" for name in names] if form == "{}" else names
-        samples = _samples(ids, [place % 3 for place in range(len(ids))])
-        (tmp_path / "list.txt").write_text("\n".join(form.format(name) for name in names))
-        count = 0
-
-        def counted(_, event, __):
-            nonlocal count
-            count += event.endswith("call")
-
-        sys.setprofile(counted)
-        try:
-            chosen = FromList(tmp_path / "list.txt")(samples)
-        finally:
-            sys.setprofile(None)
-        assert chosen.tolist() == list(range(len(names)))
-        calls.append(count)
-    assert calls[1] < 2.5 * calls[0]
 
 
 def test_other_forms_name_the_same(tmp_path):

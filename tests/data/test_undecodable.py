@@ -138,19 +138,6 @@ def test_who_takes_a_place_does_not_depend_on_workers_processes_or_a_resume(kind
     assert len(samples) == 36
 
 
-def test_who_takes_a_place_changes_with_the_batch_and_the_seed(root):
-    """One photo is broken, and is drawn once an epoch."""
-    found = set()
-    for seed in range(8):
-        loader = Loader(samples_of(root), Views(batch_size=36 // 3), seed=seed)
-        broken = [row for row, name in enumerate(map(str, loader.samples.inputs.all_rows.items)) if "oak/11" in name]
-        orders = loader.batches.order(loader.samples, seed=derive_seed(seed, ORDER), epoch=0)
-        for batch, order in zip(loader, orders, strict=True):
-            if broken[0] in order.tolist():
-                found.add(int(batch["sample_index"][order.tolist().index(broken[0])]))
-    assert len(found) > 3
-
-
 def test_without_classes_any_other_sample_takes_its_place(root):
     samples = samples_of(root, label="none")
     for batch in Loader(samples, Views(batch_size=12), seed=0):

@@ -132,18 +132,6 @@ def test_a_file_of_lines_is_told_by_how_it_begins(tmp_path):
         assert list(samples.ids) == [f"{name}:1", f"{name}:3"]
 
 
-def test_what_is_chosen_reads_it(tmp_path):
-    image_in(tmp_path / "photos" / "cat")
-    image_in(tmp_path / "photos" / "dog")
-    np.savez(tmp_path / "x.npz", vectors=np.zeros((2, 3)), labels=[0, 1])
-    (tmp_path / "words.csv").write_text("review,label\nlong and dull,b\nshort,c\n")
-    (tmp_path / "texts").mkdir()
-    (tmp_path / "texts" / "train.csv").write_text(TEXTS)
-    for name in ("photos", "x.npz", "words.csv", "texts"):
-        kind, options = source_for(tmp_path / name)
-        assert getattr(data, kind)(**options).load().counts.tolist() == [1, 1]
-
-
 @pytest.mark.process
 def test_torch_is_not_loaded(tmp_path):
     (tmp_path / "texts.csv").write_text(TEXTS)

@@ -96,13 +96,6 @@ def test_a_size_crops_the_central_square_and_resizes_it(saved):
     assert (loaded > 175).all()
 
 
-def test_a_test_mask_and_named_parts_are_kept(saved):
-    mask = np.arange(12) >= 8
-    assert saved(vectors=VECTORS, labels=LABELS, test=mask).load().parts.tolist() == (mask * 2).tolist()
-    names = np.array(["train"] * 8 + ["validation"] * 2 + ["test"] * 2)
-    assert saved(vectors=VECTORS, parts=names).load().parts.tolist() == [0] * 8 + [1] * 2 + [2] * 2
-
-
 def test_labels_of_any_name_become_consecutive_classes(saved):
     for labels, names in ((np.where(LABELS, 70, -3), ("-3", "70")), (np.where(LABELS, b"b", b"a"), ("a", "b"))):
         loaded = saved(vectors=VECTORS, labels=labels).load()
@@ -112,7 +105,12 @@ def test_labels_of_any_name_become_consecutive_classes(saved):
     assert (loaded.names, loaded.labels.tolist()) == (("crow", "ant"), LABELS.tolist())
 
 
-def test_rows_of_zeros_and_ones_are_label_sets(saved):
+def test_a_test_mask_and_named_parts_are_kept_and_rows_of_0_and_1_are_label_sets(saved):
+    mask = np.arange(12) >= 8
+    assert saved(vectors=VECTORS, labels=LABELS, test=mask).load().parts.tolist() == (mask * 2).tolist()
+    names = np.array(["train"] * 8 + ["validation"] * 2 + ["test"] * 2)
+    assert saved(vectors=VECTORS, parts=names).load().parts.tolist() == [0] * 8 + [1] * 2 + [2] * 2
+
     sets = np.random.default_rng(0).integers(0, 2, (12, 5))
     for kind in (bool, np.uint8):
         loaded = saved(vectors=VECTORS, labels=sets.astype(kind), names=list("abcde")).load()
@@ -146,6 +144,8 @@ WRONG = {
     "wide integers": ({"images": np.full((12, 4, 4), 4095)}, "from 4095 to 4095: divide"),
     "faint integers": ({"images": np.ones((12, 4, 4), int)}, r"only 0 and 1: save images.astype\(bool\)"),
     "size of vectors": ({"vectors": VECTORS, "size": 4}, "no size for vectors, got 4"),
+    "nearly parts": ({"vectors": VECTORS, "part": LABELS}, "expected 'parts' in .*, got 'part': rename it"),
+    "nearly ids": ({"vectors": VECTORS, "labels": LABELS, "id": LABELS}, "expected 'ids' in .*, got 'id': rename it"),
 }
 
 
@@ -165,12 +165,6 @@ def test_vectors_are_read_by_every_name_that_evaluate_knows(saved, key):
         saved(**{key: VECTORS}, label=np.arange(len(VECTORS))).load()
     beside = saved(features=VECTORS + 1, vectors=VECTORS).load()
     assert torch.equal(beside.inputs, samples.inputs)
-
-
-@pytest.mark.parametrize(("key", "meant"), [("part", "parts"), ("id", "ids"), ("fine_label", "fine_labels")])
-def test_a_key_that_is_nearly_another_is_not_passed_over(saved, key, meant):
-    with pytest.raises(ValueError, match=f"expected '{meant}' in .*, got '{key}': rename it"):
-        saved(vectors=VECTORS, labels=np.arange(len(VECTORS)) % 2, **{key: np.full(len(VECTORS), "train")}).load()
 
 
 def test_a_bare_array_is_vectors_without_labels(tmp_path):
@@ -252,13 +246,9 @@ def test_subsets_are_nested_and_depend_on_their_seed():
         assert small < large
         assert set(make(20, 3)(samples).tolist()) == small
         assert set(make(20, 4)(samples).tolist()) != small
-
-
-def test_a_fraction_keeps_every_class():
-    samples = samples_of(100, 40, 3)
-    assert samples[Fraction(0.1)(samples)].counts.tolist() == [10, 4, 1]
-    unlabelled = Samples(torch.zeros(50, 1))
-    assert len(Fraction(0.1)(unlabelled).unique()) == 5
+    unequal = samples_of(100, 40, 3)
+    assert unequal[Fraction(0.1)(unequal)].counts.tolist() == [10, 4, 1]
+    assert len(Fraction(0.1)(Samples(torch.zeros(50, 1))).unique()) == 5
 
 
 def test_classes_leave_every_part_and_are_renumbered():
@@ -287,27 +277,6 @@ def test_classes_of_few_samples_leave_every_part_and_are_counted():
 
 
 SETS = Samples(torch.zeros(8, 1), torch.zeros(8, 2, dtype=torch.bool), ("a", "b"))
-WRONG_SUBSETS = {
-    "imbalance": (lambda: LongTail(0.5), "imbalance of at least 1, got 0.5"),
-    "too long a tail": (lambda: LongTail(100)(samples_of(20, 20)), "none for 'class 1': .*imbalance to at most 20"),
-    "tail of sets": (lambda: LongTail()(SETS), "one class each, got label sets: choose Fraction"),
-    "fraction": (lambda: Fraction(0.0), "above 0 and at most 1, got 0.0"),
-    "no choice": (Classes, "got neither"),
-    "two choices": (lambda: Classes(["a"], 1), "got both"),
-    "one class": (lambda: Classes(["a"]), "at least 2 classes, got 1"),
-    "unknown class": (lambda: Classes(["class 0", "clas 1"])(samples_of(3, 3)), "did you mean class 1"),
-    "too many": (lambda: Classes(count=3)(samples_of(3, 3)), "at most 2, .*got 3"),
-    "all small": (lambda: MinPerClass(5)(samples_of(9, 4, 3, 1)), "5 samples or more, got 1 of 4: .* to 4 or less"),
-}
-
-
-@pytest.mark.parametrize("case", WRONG_SUBSETS)
-def test_invalid_subsets_are_refused(case):
-    make, words = WRONG_SUBSETS[case]
-    with pytest.raises(ValueError, match=words):
-        make()
-
-
 # Splits
 
 
@@ -395,34 +364,6 @@ def test_refitted_parts_train_on_validation_too():
     assert refitted.test is cut.test
 
 
-def cut_error(samples, **options):
-    return lambda: Stratified(**options)(samples)
-
-
-WRONG_SPLITS = {
-    "test": (lambda: Stratified(test=1.0), "test between 0 and 1, got 1.0"),
-    "validation": (lambda: Stratified(validation=0.0), "validation between 0 and 1, got 0.0"),
-    "one class": (cut_error(samples_of(12)), "at least 2 classes, got 1 .'class 0'."),
-    "rare class": (cut_error(samples_of(10, 2)), "got 2 of 'class 1'; 1 of 2 .*--min_per_class 3"),
-    "small test": (cut_error(samples_of(*[4] * 9), test=0.2), "got 7 of 36 samples, test=0.2: --split.test 0.25 fits"),
-    "large test": (cut_error(samples_of(*[4] * 9), test=0.8), "got 29 of 36 samples, test=0.8: --split.test 0.5 fits"),
-    "unseen": (cut_error(samples_of(6, 6, parts=samples_of(6, 6).labels * 2)), "no training sample for class 1"),
-    "nothing to spare": (
-        cut_error(Samples(torch.zeros(4, 1), torch.tensor([0, 1] * 2), ("a", "b"), torch.tensor([0, 0, 2, 2]))),
-        "for validation, got 2 samples of 2 classes",
-    ),
-    "few": (cut_error(Samples(torch.zeros(2, 1))), "at least 3 samples, .* got 2: add"),
-    "only a test part": (cut_error(samples_of(6, 6, parts=torch.full((12,), 2))), "got 0 samples"),
-}
-
-
-@pytest.mark.parametrize("case", WRONG_SPLITS)
-def test_data_that_cannot_be_split_is_refused(case):
-    make, words = WRONG_SPLITS[case]
-    with pytest.raises(ValueError, match=words):
-        make()
-
-
 # Splits by class
 
 
@@ -503,26 +444,6 @@ def test_a_subset_of_a_split_by_class_leaves_test_whole():
     assert (half.validation.counts == 20).all()
 
 
-WRONG_BY_CLASS = {
-    "too many": ({"train": 6, "validation": 2, "test": 3}, "at most 10 classes in all parts together"),
-    "single": ({"train": 6, "validation": 1, "test": 2}, "2 classes in every part, got 1 of 10 for validation"),
-    "nothing new": ({"classes": 2}, "got 0 of 2 for test: give it more, or choose Stratified"),
-    "too many to train": ({"train": 99, "classes": 100}, "got 0 of 100 for validation"),
-    "half a class": ({"train": 2.5}, "a number of classes, got 2.5"),
-    "no train in the name": ({"file": __file__}, '"train" in the name of a file'),
-    "no file": ({"file": "nothere.txt"}, "got nothere.txt, which does not exist: check the path, or name one of cif"),
-    "nearly a split": ({"file": "cifar-sf"}, "got cifar-sf, which does not exist, did you mean cifar-fs\\?"),
-}
-
-
-@pytest.mark.parametrize("case", WRONG_BY_CLASS)
-def test_invalid_splits_by_class_are_refused(case):
-    options, words = WRONG_BY_CLASS[case]
-    classes = options.get("classes", 10)
-    with pytest.raises(ValueError, match=words):
-        ByClass(**{name: value for name, value in options.items() if name != "classes"})(samples_of(*[4] * classes))
-
-
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -541,6 +462,73 @@ def test_a_wrong_file_of_classes_is_refused(tmp_path, content, words):
     with pytest.raises(ValueError, match=words) as raised:
         ByClass(file=tmp_path / "split.json")(samples_of(*[4] * 6))
     assert "\n" not in str(raised.value)
+
+
+def cut_error(samples, **options):
+    return lambda: Stratified(**options)(samples)
+
+
+def apart_error(classes, **options):
+    return lambda: ByClass(**options)(samples_of(*[4] * classes))
+
+
+WRONG_CHOICES = {
+    "imbalance": (lambda: LongTail(0.5), "imbalance of at least 1, got 0.5"),
+    "too long a tail": (lambda: LongTail(100)(samples_of(20, 20)), "none for 'class 1': .*imbalance to at most 20"),
+    "tail of sets": (lambda: LongTail()(SETS), "one class each, got label sets: choose Fraction"),
+    "fraction": (lambda: Fraction(0.0), "above 0 and at most 1, got 0.0"),
+    "no choice": (Classes, "got neither"),
+    "two choices": (lambda: Classes(["a"], 1), "got both"),
+    "one class": (lambda: Classes(["a"]), "at least 2 classes, got 1"),
+    "unknown class": (lambda: Classes(["class 0", "clas 1"])(samples_of(3, 3)), "did you mean class 1"),
+    "too many": (lambda: Classes(count=3)(samples_of(3, 3)), "at most 2, .*got 3"),
+    "all small": (lambda: MinPerClass(5)(samples_of(9, 4, 3, 1)), "5 samples or more, got 1 of 4: .* to 4 or less"),
+    "test": (lambda: Stratified(test=1.0), "test between 0 and 1, got 1.0"),
+    "validation": (lambda: Stratified(validation=0.0), "validation between 0 and 1, got 0.0"),
+    "one class alone": (cut_error(samples_of(12)), "at least 2 classes, got 1 .'class 0'."),
+    "rare class": (cut_error(samples_of(10, 2)), "got 2 of 'class 1'; 1 of 2 .*--min_per_class 3"),
+    "small test": (cut_error(samples_of(*[4] * 9), test=0.2), "got 7 of 36 samples, test=0.2: --split.test 0.25 fits"),
+    "large test": (cut_error(samples_of(*[4] * 9), test=0.8), "got 29 of 36 samples, test=0.8: --split.test 0.5 fits"),
+    "unseen": (cut_error(samples_of(6, 6, parts=samples_of(6, 6).labels * 2)), "no training sample for class 1"),
+    "nothing to spare": (
+        cut_error(Samples(torch.zeros(4, 1), torch.tensor([0, 1] * 2), ("a", "b"), torch.tensor([0, 0, 2, 2]))),
+        "for validation, got 2 samples of 2 classes",
+    ),
+    "few samples": (cut_error(Samples(torch.zeros(2, 1))), "at least 3 samples, .* got 2: add"),
+    "only a test part": (cut_error(samples_of(6, 6, parts=torch.full((12,), 2))), "got 0 samples"),
+    "too many in all": (apart_error(10, train=6, validation=2, test=3), "at most 10 classes in all parts together"),
+    "single": (apart_error(10, train=6, validation=1, test=2), "2 classes in every part, got 1 of 10 for validation"),
+    "nothing new": (apart_error(2), "got 0 of 2 for test: give it more, or choose Stratified"),
+    "too many to train": (apart_error(100, train=99), "got 0 of 100 for validation"),
+    "half a class": (apart_error(10, train=2.5), "a number of classes, got 2.5"),
+    "no train in the name": (apart_error(10, file=__file__), '"train" in the name of a file'),
+    "no file": (
+        apart_error(10, file="nothere.txt"),
+        "got nothere.txt, which does not exist: check the path, or name one of cif",
+    ),
+    "nearly a split": (
+        apart_error(10, file="cifar-sf"),
+        "got cifar-sf, which does not exist, did you mean cifar-fs\\?",
+    ),
+    "few classes of a batch": (lambda: balanced(30, 30), "at most 16.*samples_per_class to 12 or more"),
+    "no multiple": (lambda: balanced(30, 30, size=12), "multiple of samples_per_class=8, got 12"),
+    "balanced sets": (lambda: Balanced().order(SETS, 8, seed=0, epoch=0), "got label sets: choose Shuffled"),
+    "absent class": (
+        lambda: balanced(20, 0, 20, size=12, each=4),
+        "at most 8, 4 samples of each of 2 classes, got 12: lower batch_size",
+    ),
+}
+
+
+def balanced(*counts, size=24, each=8):
+    return Balanced(each).order(samples_of(*counts), size, seed=0, epoch=0)
+
+
+@pytest.mark.parametrize("case", WRONG_CHOICES)
+def test_subsets_splits_and_batches_that_cannot_be_are_refused(case):
+    make, words = WRONG_CHOICES[case]
+    with pytest.raises(ValueError, match=words):
+        make()
 
 
 # Samplers
@@ -578,6 +566,7 @@ def test_balanced_batches_hold_equally_many_samples_of_each_class():
         assert len(batch.unique()) == 12
         times.update(counts.keys())
     assert max(times.values()) - min(times.values()) <= 1
+    assert balanced(20, 0, 20, size=8, each=4).shape == (5, 8)  # without the class that has no sample
 
 
 def test_every_sample_of_a_class_comes_once_before_any_repeats():
@@ -591,27 +580,6 @@ def test_every_sample_of_a_class_comes_once_before_any_repeats():
             assert len(set(rows[start : start + own])) == len(rows[start : start + own])
     assert len(set(taken[1])) == 7
     assert len(set(taken[2])) == 3
-
-
-def test_classes_without_a_sample_are_in_no_batch():
-    samples = Samples(torch.zeros(40, 1), torch.arange(40) % 2 * 2, ("ant", "bee", "crow"))
-    assert Balanced(4).order(samples, 8, seed=0, epoch=0).shape == (5, 8)
-    with pytest.raises(ValueError, match="at most 8, 4 samples of each of 2 classes, got 12: lower batch_size"):
-        Balanced(4).order(samples, 12, seed=0, epoch=0)
-
-
-@pytest.mark.parametrize(
-    ("samples", "size", "words"),
-    [
-        (samples_of(30, 30), 24, "at most 16.*samples_per_class to 12 or more"),
-        (samples_of(30, 30), 12, "multiple of samples_per_class=8, got 12"),
-        (SETS, 8, "got label sets: choose Shuffled"),
-    ],
-    ids=["classes", "multiple", "sets"],
-)
-def test_impossible_balanced_batches_are_refused(samples, size, words):
-    with pytest.raises(ValueError, match=words):
-        Balanced().order(samples, size, seed=0, epoch=0)
 
 
 # Real data

@@ -27,7 +27,7 @@ WORDS = ["rosé", "rosà", "rosç", "rosä"]
 LINES = "\n".join(WORDS)
 IMAGE = encoded(np.zeros((4, 4), dtype=np.uint8))
 LISTED = Samples(torch.zeros(4, 2), torch.tensor([0, 0, 1, 1]), ("a", "b"), ids=Ids.of(WORDS))
-CLASSES = Samples(torch.zeros(24, 2), torch.arange(24) % 6, (*WORDS, "a", "b"))
+CLASSES = Samples(torch.zeros(24, 2), torch.arange(24) % 6, (*WORDS, "é", "è"))
 
 
 def _rows(head: str, form: str) -> str:
@@ -97,14 +97,14 @@ READERS: list[tuple[dict[str, str], Callable[..., Iterable[str]], str]] = [
     (_in_tar("json", '{"label": "{}"}'), partial(_tar, label="json.label"), "data"),
     ({"some.txt": LINES}, partial(_listed, "some.txt"), "subset"),
     ({"some.csv": _rows("path", "{word}")}, partial(_listed, "some.csv"), "subset"),
-    ({"train.txt": "\n".join(WORDS[:2]), "val.txt": "\n".join(WORDS[2:]), "test.txt": "a\nb"}, _classes, "split"),
+    ({"train.txt": "\n".join(WORDS[:2]), "val.txt": "\n".join(WORDS[2:]), "test.txt": "é\nè"}, _classes, "split"),
 ]
 
 
 @pytest.mark.parametrize(("texts", "reader", "part"), READERS)
 def test_text_in_another_encoding_is_refused_or_named(texts, reader, part, tmp_path):
-    def read(encoding: str, **given: Any) -> set[str]:
-        return set(reader(_written(tmp_path, texts, encoding), **given))
+    def read(written: str, **given: Any) -> set[str]:
+        return set(reader(_written(tmp_path, texts, written), **given))
 
     file = next(iter(texts))
     assert read("utf-8-sig") == set(WORDS)

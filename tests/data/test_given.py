@@ -97,10 +97,12 @@ def test_parts_are_those_given(kind, tmp_path):
     assert samples.parts.tolist() == [0] * 12 + [2] * 4
 
 
-def test_a_subset_has_the_names_of_its_data_set(tmp_path):
+def test_a_subset_has_the_names_of_its_data_set_and_half_precision_is_read(tmp_path):
     whole = Items(list(zip(torch.from_numpy(VECTORS), LABELS.tolist(), strict=True)), NAMES)
     samples = Arrays(write_data({"train": torch.utils.data.Subset(whole, range(6)), "test": whole}, tmp_path)).load()
     assert samples.names == NAMES
+    halves = torch.from_numpy(VECTORS).bfloat16().requires_grad_()
+    assert torch.equal(Arrays(write_data((halves, LABELS), tmp_path)).load().inputs, halves.detach().float())
 
 
 def test_series_of_any_index_are_what_was_given(tmp_path):
@@ -109,12 +111,6 @@ def test_series_of_any_index_are_what_was_given(tmp_path):
     assert torch.equal(samples.inputs, torch.from_numpy(VECTORS))
     texts = pd.Series(TEXTS, rows), pd.Series(LABELS, rows)
     assert list(Table(str(write_data(texts, tmp_path))).load().inputs.strings) == TEXTS
-
-
-def test_tensors_of_a_graph_and_of_half_precision_are_read(tmp_path):
-    values = torch.from_numpy(VECTORS).bfloat16().requires_grad_()
-    samples = Arrays(write_data((values, LABELS), tmp_path)).load()
-    assert torch.equal(samples.inputs, values.detach().float())
 
 
 def test_inputs_are_pictures_with_labels_or_alone_or_tuples_too(tmp_path):

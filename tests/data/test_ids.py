@@ -69,12 +69,6 @@ def test_a_table_has_its_id_column_or_its_rows(tmp_path, suffix):
     assert (list(twice.ids), twice.input_shape) == (["0", "1", "3"], (1,))  # and no input either
 
 
-def test_rows_of_parts_have_their_part_in_front(tmp_path):
-    for part, labels in (("train", "aabb"), ("test", "ab")):
-        (tmp_path / f"{part}.csv").write_text("x,label\n" + "".join(f"{k},{of}\n" for k, of in enumerate(labels)))
-    assert list(Table(str(tmp_path)).load().ids) == ["train/0", "train/1", "train/2", "train/3", "test/0", "test/1"]
-
-
 def test_texts_are_called_by_their_lines_or_their_ids(tmp_path):
     (tmp_path / "t.csv").write_text('text,label\n"two\nlines",a\n,b\nlast,b\n')
     read = Text(tmp_path / "t.csv").load()
@@ -82,6 +76,12 @@ def test_texts_are_called_by_their_lines_or_their_ids(tmp_path):
     assert dict(zip(read.ids, read.inputs.strings, strict=True))["t.csv:5"] == "last"
     (tmp_path / "t.jsonl").write_text('{"id": 7, "text": "a", "label": "x"}\n{"id": "q", "text": "b", "label": "y"}\n')
     assert list(Text(tmp_path / "t.jsonl").load().ids) == ["7", "q"]
+    (tmp_path / "parts").mkdir()
+    for part, labels in (("train", "aabb"), ("test", "ab")):
+        rows = "".join(f"{k},{of}\n" for k, of in enumerate(labels))
+        (tmp_path / "parts" / f"{part}.csv").write_text(f"x,label\n{rows}")
+    ids = Table(str(tmp_path / "parts")).load().ids
+    assert list(ids) == ["train/0", "train/1", "train/2", "train/3", "test/0", "test/1"]
 
 
 def test_arrays_have_ids_or_places(tmp_path):

@@ -241,7 +241,7 @@ def test_those_of_the_other_side_of_pairs_are_counted_with_the_features(root, tm
 
 
 WORDS = ["train", "--data", "Folder", "--data.path", "photos", "--data.size", "32", "--data.memory", "0"]
-WORDS += ["--encoder", "ConvNet", "--encoder.width", "4", "--batches.batch_size", "12", "--trainer.max_epochs", "2"]
+WORDS += ["--encoder", "ConvNet", "--encoder.width", "4", "--batches.batch_size", "12", "--trainer.max_epochs", "1"]
 WORDS += ["--trainer.accelerator", "cpu", "--trainer.enable_progress_bar", "false"]
 
 

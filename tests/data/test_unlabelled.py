@@ -48,20 +48,16 @@ def test_they_are_in_none_of_the_parts_and_keep_their_rows(tmp_path):
         assert np.array_equal(of.inputs.numpy(), inputs[of.rows])
 
 
-@pytest.mark.parametrize("blank", [None, "", float("nan")])
-@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
-def test_an_empty_cell_is_no_class(suffix, blank, tmp_path):
-    rows = [{"text": f"words {row}", "label": ("a", "b")[row % 2] if row < 12 else blank} for row in range(16)]
-    path = tmp_path / f"texts.{suffix}"
-    if suffix == "jsonl":
-        path.write_text("".join(json.dumps(row).replace("NaN", "null") + "\n" for row in rows))
-    else:
-        lines = [f"{row['text']},{row['label'] if row['label'] in {'a', 'b'} else ''}\n" for row in rows]
-        path.write_text("text,label\n" + "".join(lines))
-    for kind in ("Table", "Text"):
-        parts, _ = parts_of(_of(kind, path=str(path)))
-        assert len(parts.unlabelled) == 4
-        assert parts.train.names == ("a", "b")
+def test_an_empty_cell_is_no_class(tmp_path):
+    rows = [(f"words {row}", ("a", "b")[row % 2] if row < 12 else "") for row in range(16)]
+    files = {"t.csv": "text,label\n" + "".join(f"{text},{label}\n" for text, label in rows)}
+    for name, blank in (("null.jsonl", None), ("empty.jsonl", "")):
+        files[name] = "".join(json.dumps({"text": text, "label": label or blank}) + "\n" for text, label in rows)
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+        for kind in ("Table", "Text"):
+            parts, _ = parts_of(_of(kind, path=str(tmp_path / name)))
+            assert (len(parts.unlabelled), parts.train.names) == (4, ("a", "b"))
 
 
 def test_numbers_without_a_class_need_names(tmp_path):
@@ -73,6 +69,9 @@ def test_numbers_without_a_class_need_names(tmp_path):
     assert (parts.train.names, len(parts.unlabelled)) == (("x", "y"), 10)
     parts, _ = parts_of(_of("Arrays", path=str(tmp_path / "plain.npz")))
     assert (parts.train.names, parts.unlabelled) == (("-1", "0", "1"), None)
+    assert labels_of([0, 1, -1], None, ("a", "b", "c"), in_part=True)[0].tolist() == [0, 1, -1]
+    with pytest.raises(ValueError, match="got a negative number, for none, in 1 of 3"):
+        labels_of([0, 1, -1], None, ("a", "b", "c"))
 
 
 def test_who_needs_a_class_of_every_sample_refuses_them(tmp_path):
@@ -142,12 +141,6 @@ def test_turned_images_are_not_taken_for_images_without_a_class(tmp_path):
     rows = torch.cat([part.rows for part in (parts.train, parts.validation, parts.test, parts.unlabelled)])
     assert len(rows.unique()) == 240 + 20
     assert torch.equal(parts.unlabelled.inputs[:, 0], torch.from_numpy(images[60:]).float())
-
-
-def test_minus_one_of_a_numbered_column_is_no_class():
-    assert labels_of([0, 1, -1], None, ("a", "b", "c"), in_part=True)[0].tolist() == [0, 1, -1]
-    with pytest.raises(ValueError, match="got a negative number, for none, in 1 of 3"):
-        labels_of([0, 1, -1], None, ("a", "b", "c"))
 
 
 def _trained(tmp_path, name, loss, change=0.0, **more):

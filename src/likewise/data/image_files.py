@@ -324,7 +324,7 @@ class Crops(NamedTuple):
     def of(cls, augmentation: Augmentation | None, views: int, inputs: Tensor | LazyInputs) -> "Crops | None":
         """Return the crops that views begin with; None where there are none, or inputs are no images on demand."""
         first = None if augmentation is None else augmentation.split()[0]
-        return cls(first, views) if isinstance(first, RandomResizedCrop) and can_crop(inputs) else None
+        return cls(first, views) if isinstance(first, RandomResizedCrop) and _can_crop(inputs) else None
 
     def numbers(self, seed: int, samples: int, span: slice) -> Float[Tensor, "n v k"]:
         """Return the random numbers of some of B samples: the same ones whoever reads them."""
@@ -343,10 +343,10 @@ class Crops(NamedTuple):
         return views
 
 
-def can_crop(inputs: Tensor | LazyInputs) -> bool:
+def _can_crop(inputs: Tensor | LazyInputs) -> bool:
     """Tell whether inputs are images on demand, of which the middle is taken where they are not cropped."""
     if isinstance(inputs, SomeRows):
-        return can_crop(inputs.all_rows)
+        return _can_crop(inputs.all_rows)
     if isinstance(inputs, JoinedRows):
-        return can_crop(inputs.first) and can_crop(inputs.second)
+        return _can_crop(inputs.first) and _can_crop(inputs.second)
     return isinstance(inputs, ImageFiles) and inputs.preprocessing.resize == "crop"

@@ -140,7 +140,7 @@ def _number_rows(tables: Tables, name: str, written: "Numbers | None") -> bool:
     splits = [split for split in tables.splits.values() if name in split.features]
     if any(columns.is_list(split.features[name]) for split in splits):
         return False
-    each = [some for split in splits if (some := whole_numbers(split, name)) is not None]
+    each = [some for split in splits if (some := _whole_numbers(split, name)) is not None]
     if len(each) < len(splits) or (count := sum(map(len, each))) < MIN_ROWS:
         return False
     steps, values = [np.diff(some) for some in each], np.concatenate(each)
@@ -202,7 +202,7 @@ def with_numbers(splits: Mapping[str, Any], numbers: Mapping[str, Numbers]) -> d
     return made
 
 
-def whole_numbers(table: Any, column: str) -> NDArray[np.int64] | None:
+def _whole_numbers(table: Any, column: str) -> NDArray[np.int64] | None:
     """Return the values of a column without those that are missing; None where one is not whole."""
     values = columns.arrow_of(table, column)
     if pa.types.is_integer(values.type):

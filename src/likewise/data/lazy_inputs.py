@@ -268,7 +268,8 @@ class Ids:
     def of(cls, names: Iterable[str]) -> "Ids":
         """Return ids that are in memory, as text; where one occurs again, the second becomes "name (2)"."""
         listed = distinct(names)
-        return cls(partial(map, listed.__getitem__), torch.arange(len(listed)))
+        read: Any = partial(map, listed.__getitem__)  # which can be pickled
+        return cls(read, torch.arange(len(listed)))
 
     @classmethod
     def numbers(cls, rows: Int[Tensor, " n"]) -> "Ids":

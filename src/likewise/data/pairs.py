@@ -128,11 +128,11 @@ class Pairs(ImageSource):
                 raise ValueError(f"expected files that belong together row by row, got {got}")
         lengths, several = list(map(len, sides[0])), len(files) > 1
         rows, parts = torch.arange(sum(lengths)), with_test_part([_part(name) or 0 for name in files])
-        first, second = map(of_rows, sides)
+        first, second = map(_side_of_rows, sides)
         names = Ids(RowNames(list(files), lengths), rows) if several else Ids.numbers(rows)
         samples, rows = self._paired(where, first, second, of_first=rows, of_second=rows, names=names)
         part_numbers = torch.tensor(parts).repeat_interleave(torch.tensor(lengths))[rows] if several else None
-        return without_bound(where, replace(samples, groups=grouped(samples), parts=part_numbers))
+        return _leave_out_bound(where, replace(samples, groups=grouped(samples), parts=part_numbers))
 
     def _rows_of(self, option: str, path: str) -> list[str] | Samples:
         file = expanded(path)
@@ -188,14 +188,14 @@ class Pairs(ImageSource):
         parts = numbers_in(part_numbers, list(splits.values()), part_in(path, tables, self.part))
         filled = filled_in(parts, rows)
         check_filled(path, filled)
-        groups = None if self.group is None else groups_in(path, list(splits.values()), self.group)[rows]
+        groups = None if self.group is None else _group_numbers(path, list(splits.values()), self.group)[rows]
         groups = grouped(samples) if groups is None else groups
         if self.negatives is not None:
             negatives = _negatives(second.inputs, places, of_negatives, sum(lengths))[rows]
             samples = replace(samples, negatives=negatives)
         if labels is not None:
             samples = replace(samples, labels=labels[rows], names=named)
-        return without_bound(path, replace(samples, groups=groups, parts=parts[rows] if len(filled) > 1 else None))
+        return _leave_out_bound(path, replace(samples, groups=groups, parts=parts[rows] if len(filled) > 1 else None))
 
     def _side(self, path: str, tables: Tables, cells: Mapping[str, Any], column: str) -> Side:
         from likewise.data.input_columns import ImageCells, NumberRows, vectors_of  # noqa: PLC0415 - as above
@@ -209,10 +209,10 @@ class Pairs(ImageSource):
             places[torch.searchsorted(firsts, kept)] = torch.arange(len(kept))
             return Side(inputs, places[items], made_of, stats, images.ids)
         if column_kind == "text":
-            return of_texts(columns.strings_in(each, column))
+            return _side_of_texts(columns.strings_in(each, column))
         vectors = (NumberRows if self.streams else vectors_of)(each, [column])
         items, firsts = numbered(contents(vectors))
-        return Side(taken(vectors, firsts), items)
+        return Side(_take(vectors, firsts), items)
 
     def _paired(
         self, where: str, first: Side, second: Side, *, of_first: Tensor, of_second: Tensor, names: Ids
@@ -242,7 +242,7 @@ class Pairs(ImageSource):
 
         def samples_of(side: Side, cells: Tensor, items: Tensor, other: Samples | None = None) -> Samples:
             cell_ids = ids if side.paths is None else Ids.of(side.paths[cells])
-            samples = Samples(taken(side.inputs, items, self.memory), ids=cell_ids, items=items, counterparts=other)
+            samples = Samples(_take(side.inputs, items, self.memory), ids=cell_ids, items=items, counterparts=other)
             return replace(samples, preprocessing=side.preprocessing, found=side.found)
 
         counterparts = samples_of(second, whole.nonzero().flatten(), seconds)
@@ -256,7 +256,7 @@ def _negatives(inputs: Tensor | LazyInputs, items: Tensor, rows: Tensor, count: 
     counts = torch.bincount(rows, minlength=count)
     places = torch.full((count, int(counts.max())), -1)
     places[rows, torch.arange(len(rows)) - (counts.cumsum(0) - counts)[rows]] = pool
-    return Negatives(taken(inputs, each), each, places)
+    return Negatives(_take(inputs, each), each, places)
 
 
 def _part(name: str) -> int | None:
@@ -273,16 +273,16 @@ def _kind_in(where: str, cells: Mapping[str, Any], column: str) -> columns.Colum
     raise ValueError(f"expected images, texts or numbers in column {column!r} of {where}, got {got}")
 
 
-def of_rows(files: Sequence[list[str] | Samples]) -> Side:
+def _side_of_rows(files: Sequence[list[str] | Samples]) -> Side:
     """Return a side from the lines of its files, or from its arrays."""
     samples = files[0]
     if isinstance(samples, Samples):
         items, firsts = numbered(contents(samples.inputs))
-        return Side(taken(samples.inputs, firsts), items, samples.preprocessing)
-    return of_texts([line for lines in files if isinstance(lines, list) for line in lines])
+        return Side(_take(samples.inputs, firsts), items, samples.preprocessing)
+    return _side_of_texts([line for lines in files if isinstance(lines, list) for line in lines])
 
 
-def of_texts(strings: Sequence[str]) -> Side:
+def _side_of_texts(strings: Sequence[str]) -> Side:
     """Return a side of texts; an empty one is missing."""
     items, firsts = numbered(string if string.strip() else None for string in strings)
     rows: list[int] = firsts.tolist()
@@ -308,7 +308,7 @@ def numbered(keys: Iterable[Hashable | None]) -> tuple[Int[Tensor, " n"], Int[Te
     return torch.tensor(items, dtype=torch.int64), torch.tensor(firsts, dtype=torch.int64)
 
 
-def taken(inputs: Any, rows: Tensor, memory: float = math.inf) -> Tensor | LazyInputs:
+def _take(inputs: Any, rows: Tensor, memory: float = math.inf) -> Tensor | LazyInputs:
     """Take some inputs, some perhaps often: from memory without a copy of each, if that takes more GiB than given."""
     if torch.equal(rows, torch.arange(len(inputs))):
         return inputs
@@ -323,7 +323,7 @@ def grouped(samples: Samples) -> Int[Tensor, " n"]:
     return never_apart(replace(samples, groups=None, labels=None))
 
 
-def groups_in(where: str, splits: Sequence[Any], column: str) -> Int[Tensor, " n"]:
+def _group_numbers(where: str, splits: Sequence[Any], column: str) -> Int[Tensor, " n"]:
     """Number the values of a column, (N,)."""
     values = [value for split in splits for value in columns.values_of(split, column)]
     odd = sum(value is None or value != value or isinstance(value, list | dict) for value in values)  # noqa: PLR0124 - NaN
@@ -333,7 +333,7 @@ def groups_in(where: str, splits: Sequence[Any], column: str) -> Int[Tensor, " n
     return numbered(values)[0]
 
 
-def without_bound(where: str, samples: Samples) -> Samples:
+def _leave_out_bound(where: str, samples: Samples) -> Samples:
     """Leave out pairs whose group is in a later part too, where the source gives the parts."""
     if samples.parts is None or samples.groups is None:
         return samples

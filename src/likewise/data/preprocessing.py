@@ -53,15 +53,20 @@ def read_headers(
     From `MIN_CACHED` on they are cached by path, time of change and length. Keys say where each image is: a file; for
     one within a file, that file, NUL and its place there; or None, if nothing is to be cached.
     """
+
+    def read_all(rows: Sequence[int]) -> list[Header | None]:
+        read_ahead = in_threads(read, map(item, rows), HEADERS_PER_TASK)
+        return [header for _, header in zip(track(rows, "reading sizes of images"), read_ahead, strict=True)]
+
     known = [os.path.abspath(key) for key in keys if key is not None]  # noqa: PTH100 - ten times as fast as Path
     cache = _cache_path(known, how) if len(known) == len(keys) >= MIN_CACHED else None
     if cache is None:
-        return list(_read_in_threads(range(len(keys)), item, read))
+        return read_all(range(len(keys)))
     state_of = lru_cache(maxsize=1)(_state)  # images within a file follow each other
     states, entries = [state_of(key.partition("\0")[0]) for key in known], _entries(cache)
     headers = [_header(entries.get(key), state) for key, state in zip(known, states, strict=True)]
     unknown = [row for row, header in enumerate(headers) if header is None]
-    for row, header in zip(unknown, _read_in_threads(unknown, item, read), strict=True):
+    for row, header in zip(unknown, read_all(unknown), strict=True):
         headers[row] = header
     if any(headers[row] for row in unknown):
         for key, state, header in zip(known, states, headers, strict=True):
@@ -73,23 +78,11 @@ def read_headers(
 
 def in_threads(function: Callable[[T], R], items: Iterable[T], together: int = 1) -> Iterator[R]:
     """Yield a function's results in order, computed in threads, some together, a chunk ahead at most."""
-
-    def each(some: Sequence[T]) -> list[R]:
-        return list(map(function, some))
-
     left = iter(items)
     with ThreadPoolExecutor() as pool:
         while some := list(islice(left, MAX_AHEAD)):
             parts = [some[start : start + together] for start in range(0, len(some), together)]
-            yield from chain.from_iterable(pool.map(each, parts))
-
-
-def _read_in_threads(
-    rows: Sequence[int], item: Callable[[int], T], read: Callable[[T], Header | None]
-) -> Iterator[Header | None]:
-    headers = in_threads(read, map(item, rows), HEADERS_PER_TASK)
-    for _, header in zip(track(rows, "reading sizes of images"), headers, strict=True):
-        yield header
+            yield from chain.from_iterable(pool.map(lambda part: list(map(function, part)), parts))
 
 
 def _cache_path(keys: Sequence[str], how: str) -> Path | None:

@@ -82,7 +82,7 @@ class Shards(ImageSource):
     image: str | None = None
 
     def load(self) -> Samples:
-        tars = {tar: samples_in(tar) for tar in track(tars_at(self.path), "reading names in tars")}
+        tars = {tar: _samples_in(tar) for tar in track(_tars_at(self.path), "reading names in tars")}
         keys = [Counter(sample.key for sample in samples) for samples in tars.values()]
         same = [key for counts in keys for key, count in counts.items() if count > 1]
         if same:
@@ -208,7 +208,7 @@ def _list_suffixes(kinds: Iterable[str]) -> str:
     return first_of([f".{suffix}" for suffix in kinds]) or "no file"
 
 
-def tars_at(path: str) -> list[Path]:
+def _tars_at(path: str) -> list[Path]:
     """Return the tars at a path: one, those in a folder, or those of a pattern such as train-{000..099}.tar."""
     where = expanded(path)
     numbered = RANGE.search(path)
@@ -234,7 +234,7 @@ def tars_at(path: str) -> list[Path]:
     return tars
 
 
-def samples_in(path: Path) -> list[Sample]:
+def _samples_in(path: Path) -> list[Sample]:
     """Return the samples of a tar: files that share a name up to its first dot, no two with the same suffix."""
     samples, latest = list[Sample](), dict[str, Sample]()
     try:

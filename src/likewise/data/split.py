@@ -178,7 +178,7 @@ class Stratified(Split):
         for part, rows in (("validation", validation), ("test", test)):
             _check_seen(samples, train, rows, part)
         parts = [replace(samples[rows], parts=None) for rows in (train, validation, test)]
-        return relabelled(Parts(*without_held_out(parts)), subset)
+        return relabelled(Parts(*_without_held_out(parts)), subset)
 
     def _cut_test(self, samples: Samples, cuttable: Tensor) -> Int[Tensor, " t"]:
         from sklearn.model_selection import train_test_split  # noqa: PLC0415 - not needed where a test part is given
@@ -324,7 +324,7 @@ def components(count: int, shared: Sequence[Tensor]) -> Int[Tensor, " n"]:
     return torch.from_numpy(connected_components(graph, directed=False)[1][:count].astype(np.int64))
 
 
-def without_held_out(parts: Sequence[Samples]) -> Sequence[Samples]:
+def _without_held_out(parts: Sequence[Samples]) -> Sequence[Samples]:
     """Leave out each part's hard negatives that are counterparts in later parts alone; a warning counts them."""
     sides = [None if part.counterparts is None else part.counterparts.items for part in parts]
     items, kept = [side for side in sides if side is not None], list[Samples]()

@@ -11,13 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from likewise.files import formats
-from likewise.files.formats import (
-    IMAGE_COLUMNS,
-    PART_NAMES,
-    TEXT_COLUMNS,
-    UNREAD_SUFFIXES,
-    image_suffixes,
-)
 
 ARRAYS = (".npz", ".npy")
 ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".xz", ".bz2", ".7z")
@@ -172,11 +165,11 @@ def inputs_at(path: str | Path, data_options: Mapping[str, Any]) -> tuple[str, l
     known = {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}
     named = [name for option in ("inputs", "text") for name in _make_list(data_options.get(option)) if name in known]
     labels = [name for name in _make_list(data_options.get("label")) if name in known] or formats.LABEL_COLUMNS
-    parts = [name for name in known if name.lower() in formats.PART_COLUMNS and are_parts(known[name])]
+    parts = [name for name in known if name.lower() in formats.PART_COLUMNS and _are_parts(known[name])]
     beside = {"", data_options.get("fine_label"), data_options.get("part"), *labels, *parts}
     remaining_columns = [name for name in known if name not in beside and not name.startswith(formats.ROW_NUMBERS)]
     remaining_columns = [name for name in remaining_columns if not formats.NAMED_ID.search(name)]
-    return inputs_among({name: known[name] for name in named or remaining_columns})
+    return _inputs_among({name: known[name] for name in named or remaining_columns})
 
 
 def first_rows(table: str | Path, encoding: str | None = None) -> list[dict[str, Any]] | None:
@@ -229,7 +222,7 @@ def _classify_entry(entry: os.DirEntry[str]) -> str:
         return "something else"
 
 
-def is_number(cell: Any) -> bool:
+def _is_number(cell: Any) -> bool:
     """Tell whether a cell is a number, as text too, or empty."""
     try:
         float(cell or "nan")
@@ -246,37 +239,37 @@ def kind_of(cells: Iterable[Any]) -> str:
     values = [cell for cell in cells if cell is not None and cell != ""]
     if not values or isinstance(values[0], dict | bytes):
         return "images" if values else "nothing"
-    strings = [cell for cell in values if isinstance(cell, str) and not is_number(cell)]
+    strings = [cell for cell in values if isinstance(cell, str) and not _is_number(cell)]
     if 2 * len(strings) < len(values):
         return "ids" if len({str(cell) for cell in values if str(cell).isdecimal()}) == len(values) else "numbers"
-    if Path(strings[0][:255]).suffix.lower() in {*image_suffixes(), *UNREAD_SUFFIXES}:
+    if Path(strings[0][:255]).suffix.lower() in {*formats.image_suffixes(), *formats.UNREAD_SUFFIXES}:
         return "images"
     if 2 * len(set(strings)) <= len(strings):
         return "classes"
     return "texts" if 2 * sum(_LONG_TEXT.search(word) is not None for word in strings) >= len(strings) else "words"
 
 
-def inputs_among(columns: Mapping[str, Iterable[Any]]) -> tuple[str, list[str]]:
+def _inputs_among(columns: Mapping[str, Iterable[Any]]) -> tuple[str, list[str]]:
     """Return whether the inputs among columns are images, texts or numbers, and their columns, where these are clear.
 
     Texts are in the column of a usual name, in the only column, or in those of long strings if none holds numbers.
     """
     kinds = {name: kind_of(cells) for name, cells in columns.items()}
     strings = [name for name, column_type in kinds.items() if column_type in _STRINGS]
-    images = [name for name in kinds if kinds[name] == "images" or (name in strings and name in IMAGE_COLUMNS)]
+    images = [name for name in kinds if kinds[name] == "images" or (name in strings and name in formats.IMAGE_COLUMNS)]
     long = [name for name in strings if kinds[name] == "texts" and "numbers" not in kinds.values()]
-    texts = [name for name in TEXT_COLUMNS if name in strings][:1] or (strings if len(kinds) == 1 else long)
+    texts = [name for name in formats.TEXT_COLUMNS if name in strings][:1] or (strings if len(kinds) == 1 else long)
     return ("images", images) if images else ("texts", texts) if texts else ("numbers", [])
 
 
 def classes_among(columns: Mapping[str, Sequence[Any]]) -> list[str]:
     """Return the columns whose strings repeat, which may be labels; columns of part names are left out."""
-    return [name for name, cells in columns.items() if kind_of(cells) == "classes" and not are_parts(cells)]
+    return [name for name, cells in columns.items() if kind_of(cells) == "classes" and not _are_parts(cells)]
 
 
-def are_parts(cells: Iterable[Any]) -> bool:
+def _are_parts(cells: Iterable[Any]) -> bool:
     """Tell whether all cells are names of parts."""
-    return all(str(cell).strip().lower() in PART_NAMES for cell in cells)
+    return all(str(cell).strip().lower() in formats.PART_NAMES for cell in cells)
 
 
 def describe_pickle(path: Path | str) -> str:

@@ -12,7 +12,6 @@ from codecs import BOM_UTF8
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from enum import Enum
 from functools import cache
 from itertools import chain, count
 from pathlib import Path
@@ -63,13 +62,6 @@ MARKS = {  # UTF-32 first, since its mark begins with that of UTF-16
     codecs.BOM_UTF16_BE: "utf-16",
 }
 CONTROL = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")  # which texts do not contain
-
-
-class Quote(Enum):
-    """The reason why a row of a table cannot be split at its separators."""
-
-    UNCLOSED = "unclosed"
-    MISPLACED = "misplaced"
 
 
 def first_of(names: Sequence[str], most: int = MAX_LISTED, separator: str = ", ") -> str:
@@ -299,7 +291,7 @@ def _read_rows(stream: Iterable[str], delimiter: str) -> Iterator[tuple[int, lis
         if not line.strip():
             continue
         cells, taken = _split_row(line, delimiter), 0
-        while cells is Quote.UNCLOSED and taken < MAX_ROW_LINES:
+        while cells is True and taken < MAX_ROW_LINES:
             if taken == len(ahead) and (following := next(lines, None)) is not None:
                 ahead.append(following)
             if taken == len(ahead):
@@ -307,7 +299,7 @@ def _read_rows(stream: Iterable[str], delimiter: str) -> Iterator[tuple[int, lis
             line += ahead[taken][1]
             taken += 1
             cells = _split_row(line, delimiter)
-        if isinstance(cells, Quote):  # the quotation mark belongs to the text
+        if isinstance(cells, bool):  # the quotation mark belongs to the text
             yield number, started[1].rstrip("\r\n").split(delimiter)
         else:
             for _ in range(taken):
@@ -315,11 +307,11 @@ def _read_rows(stream: Iterable[str], delimiter: str) -> Iterator[tuple[int, lis
             yield number, cells
 
 
-def _split_row(row: str, delimiter: str) -> list[str] | Quote:
-    """Return the cells of a row, or what is wrong with a quotation mark in it."""
+def _split_row(row: str, delimiter: str) -> list[str] | bool:
+    """Return the cells of a row; where a quotation mark in it is wrong, whether that is because it is not closed."""
     if '"' not in row:
         return row.rstrip("\r\n").split(delimiter)
     try:
         return next(csv.reader(io.StringIO(row, newline=""), delimiter=delimiter, strict=True))
     except csv.Error as error:
-        return Quote.UNCLOSED if "end of data" in str(error) else Quote.MISPLACED
+        return "end of data" in str(error)

@@ -1,8 +1,6 @@
 """Samples, arrays, subsets, splits and the order of an epoch."""
 
 import json
-import subprocess
-import sys
 import warnings
 from collections import Counter
 from itertools import chain
@@ -144,7 +142,10 @@ WRONG = {
     "wide integers": ({"images": np.full((12, 4, 4), 4095)}, "from 4095 to 4095: divide"),
     "faint integers": ({"images": np.ones((12, 4, 4), int)}, r"only 0 and 1: save images.astype\(bool\)"),
     "size of vectors": ({"vectors": VECTORS, "size": 4}, "no size for vectors, got 4"),
-    "nearly parts": ({"vectors": VECTORS, "part": LABELS}, "expected 'parts' in .*, got 'part': rename it"),
+    "nearly parts": (
+        {"vectors": VECTORS, "labels": LABELS, "part": LABELS},
+        "expected 'parts' in .*, got 'part': rename it",
+    ),
     "nearly ids": ({"vectors": VECTORS, "labels": LABELS, "id": LABELS}, "expected 'ids' in .*, got 'id': rename it"),
 }
 
@@ -188,30 +189,6 @@ def test_a_file_that_is_not_an_npz_is_refused(tmp_path):
             Arrays(path).load()
     with pytest.raises(ValueError, match=r"does not exist: check data\.path"):
         Arrays(tmp_path / "nowhere.npz").load()
-
-
-PEAK = """
-import resource, sys
-import likewise.data
-from likewise.data import Arrays, LongTail, Stratified
-resident = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-before = resident()
-parts = Stratified()(Arrays(sys.argv[1]).load(), LongTail())
-print(resident() - before, len(parts.train) + len(parts.validation), len(parts.test), before)
-"""
-
-
-@pytest.mark.process
-@pytest.mark.slow
-def test_data_is_loaded_and_split_within_twice_its_memory(tmp_path):
-    images = np.random.default_rng(0).integers(0, 256, (24_000, 32, 32, 3), dtype=np.uint8)
-    rows = np.arange(24_000)
-    np.savez(tmp_path / "large.npz", images=images, labels=rows % 100, test=rows >= 20_000)
-    words = [sys.executable, "-c", PEAK, tmp_path / "large.npz"]
-    result = subprocess.run(words, capture_output=True, text=True, check=True)
-    peak, *sizes, _ = map(int, result.stdout.split())
-    assert sizes == [sum(int(200 * 100 ** (-label / 99) + 1e-9) for label in range(100)), 4000]
-    assert peak < 2.2 * images.nbytes
 
 
 # Subsets

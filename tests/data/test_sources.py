@@ -536,21 +536,38 @@ def test_the_home_folder_may_be_written_as_a_tilde(tmp_path, monkeypatch):
     assert len(Folder("~/trees").load()) == 12
 
 
+READS = """
+import resource, sys
+from likewise.data import Arrays, LongTail, Stratified, Table
+resident = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+before = resident()
+parts = Stratified()(Arrays(sys.argv[1]).load(), LongTail())
+print(resident() - before, len(parts.train) + len(parts.validation), len(parts.test))
+for path in sys.argv[2:]:
+    Table(path, memory=0).load()
+"""
+
+
 @pytest.mark.process
-def test_nothing_is_written_where_something_is_read(tmp_path, temporary):
+def test_nothing_is_written_where_something_is_read_and_arrays_take_twice_their_memory(tmp_path, temporary):
     """No output, no file next to the data, in the library's cache, or anywhere else."""
+    images = rng.integers(0, 256, (24_000, 32, 32, 3), dtype=np.uint8)
+    rows = np.arange(24_000)
+    np.savez(tmp_path / "large.npz", images=images, labels=rows % 100, test=rows >= 20_000)
     written = class_folders(tmp_path / "trees")
     lines = [{"file_name": f"{path.parent.name}/{path.name}", "label": path.parent.name} for path in written]
     (tmp_path / "trees" / "metadata.jsonl").write_text("\n".join(map(json.dumps, lines)))
     for suffix in (".csv", ".jsonl", ".parquet"):
         write_table(tmp_path / f"flowers{suffix}", NUMBERS)
-    code = "import sys; from likewise.data import Table\nfor path in sys.argv[1:]: Table(path, memory=0).load()"
-    paths = [tmp_path / "trees", *tmp_path.glob("flowers.*")]
+    paths = [tmp_path / "large.npz", tmp_path / "trees", *tmp_path.glob("flowers.*")]
     environment = {**os.environ, "HF_HOME": str(tmp_path / "home"), "TMPDIR": str(temporary)}
     ran = subprocess.run(
-        [sys.executable, "-c", code, *paths], env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", READS, *paths], env=environment, capture_output=True, text=True, check=True
     )
-    assert (ran.stdout, ran.stderr) == ("", "")
+    peak, *sizes = map(int, ran.stdout.split())
+    assert sizes == [sum(int(200 * 100 ** (-label / 99) + 1e-9) for label in range(100)), 4000]
+    assert peak < 2.2 * images.nbytes
+    assert not ran.stderr
     assert not [file for file in (tmp_path / "home").rglob("*") if file.is_file()]
     assert not list(temporary.iterdir())
     assert sorted(path.name for path in (tmp_path / "trees").iterdir()) == ["ash", "elm", "metadata.jsonl"]

@@ -75,7 +75,7 @@ def shards_start(root: str) -> Step:
 
 def cropped(root: str, source: str, size: int) -> Step:
     """Crop two views of each of 2,000 images, as a worker does for SimCLR; a start is not counted."""
-    data, crops = import_module("likewise.data"), import_module("likewise.data.crops").Crops
+    data, crops = import_module("likewise.data"), import_module("likewise.data.image_files").Crops
     inputs = getattr(data, source)(root, label="none", size=size, memory=0).load().inputs
     of = crops(data.RandomResizedCrop(), 2)
     rows = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(0))[:READ]

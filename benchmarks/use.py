@@ -20,7 +20,7 @@ from benchmarks.measuring.case import Contender
 from benchmarks.measuring.measurement import Measurement, option
 from benchmarks.measuring.results import Timing, summary
 from likewise.data import Folder
-from likewise.data.reading import fetch, spans_of
+from likewise.data.lazy_inputs import fetch, spans_of
 from likewise.inference import Model
 from likewise.inference.embedding import encode_pieces, samples_for
 from likewise.models import MLP, ConvNet

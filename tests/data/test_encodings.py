@@ -1,8 +1,7 @@
 """Text that is not UTF-8 is refused with file, line and what it seems to be in, wherever text is read; or named."""
 
 import gzip
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,147 +10,114 @@ import numpy as np
 import pytest
 import torch
 from photos import encoded, write_tar
-from PIL import Image
 
 from likewise.configuration.resolution import resolve
 from likewise.data import Arrays, ByClass, Folder, FromList, Pairs, Samples, Shards, Table, Text
-from likewise.data.ids import Ids
+from likewise.data.lazy_inputs import Ids
 from likewise.evaluation.arrays import gather_samples
 from likewise.evaluation.feature_files import features_of_file
 from likewise.files.detection import source_for
-from likewise.files.encodings import opened
+from likewise.files.formats import opened
 from likewise.inference.stored import open_features
 
 WORDS = ["rosé", "rosà", "rosç", "rosä"]
 """Four classes, which one character in the place of what cannot be read makes one."""
 
 
-def _file(folder: Path, name: str, text: str, encoding: str) -> Path:
-    content = text.encode(encoding)
-    (folder / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    return folder / name
+LINES = "\n".join(WORDS)
+IMAGE = encoded(np.zeros((4, 4), dtype=np.uint8))
+LISTED = Samples(torch.zeros(4, 2), torch.tensor([0, 0, 1, 1]), ("a", "b"), ids=Ids.of(WORDS))
+CLASSES = Samples(torch.zeros(24, 2), torch.arange(24) % 6, (*WORDS, "é", "è"))
 
 
-def _lines(name: str, folder: Path, written: str, **given: Any) -> set[str]:
-    return set(Text(_file(folder, name, "\n".join(WORDS), written), label="none", **given).load().inputs.strings)
+def _rows(head: str, form: str) -> str:
+    return "\n".join([head, *(form.format(row=row, word=word) for row, word in enumerate(WORDS))])
 
 
-def _column(folder: Path, written: str, **given: Any) -> set[str]:
-    rows = ["text,label", *(f"some text,{word}" for word in WORDS)]
-    return set(Text(_file(folder, "texts.csv", "\n".join(rows), written), **given).load().names)
+def _written(folder: Path, texts: dict[str, str], encoding: str) -> Path:
+    """Write texts into files, or into a tar beside images; what is ASCII stays so."""
+    contents = {name: text.encode("ascii" if text.isascii() else encoding) for name, text in texts.items()}
+    packed = [(name.removeprefix("some.tar/"), of) for name, of in contents.items() if name.startswith("some.tar/")]
+    for name in contents.keys() - {f"some.tar/{name}" for name, _ in packed}:
+        (folder / name).write_bytes(gzip.compress(contents[name]) if name.endswith(".gz") else contents[name])
+    write_tar(folder / "some.tar", [*packed, *((f"{number}.png", IMAGE) for number in range(4))])
+    return folder
 
 
-def _json_lines(folder: Path, written: str, **given: Any) -> set[str]:
-    rows = [json.dumps({"text": "some text", "label": word}, ensure_ascii=False) for word in WORDS]
-    return set(Text(_file(folder, "texts.jsonl", "\n".join(rows), written), **given).load().names)
+def _in_tar(kind: str, form: str = "{}", words: Sequence[str] = tuple(WORDS)) -> dict[str, str]:
+    return {f"some.tar/{number}.{kind}": form.replace("{}", word) for number, word in enumerate(words)}
 
 
-def _pairs(folder: Path, written: str, **given: Any) -> set[str]:
-    files = [str(_file(folder, name, "\n".join(WORDS), written)) for name in ("train.en", "train.de")]
-    return set(Pairs(first=files[0], second=files[1], **given).load().inputs.strings)
+def _listed(name: str, folder: Path, **given: Any) -> Iterable[str]:
+    return LISTED[FromList(folder / name, **given)(LISTED)].ids
 
 
-def _table(name: str, folder: Path, written: str, **given: Any) -> set[str]:
-    rows = ["width,kind", *(f"{row}.5,{word}" for row, word in enumerate(WORDS))]
-    if ".json" in name:
-        rows = [json.dumps({"width": 1.5, "kind": word}, ensure_ascii=False) for word in WORDS]
-        rows = [f"[{','.join(rows)}]"] if name.endswith(".json") else rows
-    file = _file(folder, name, "\n".join(rows), written)
-    return set(Table(str(file), label="kind", **given).load().names)
+def _classes(folder: Path, **given: Any) -> Iterable[str]:
+    parts = ByClass(file=folder / "train.txt", **given)(CLASSES)
+    return [*parts.train.names, *parts.validation.names]
 
 
-def _pairs_of_table(folder: Path, written: str, **given: Any) -> set[str]:
-    file = _file(folder, "pairs.csv", "\n".join(["a,b", *(f"{word},{word} twice" for word in WORDS)]), written)
-    return set(Pairs(str(file), first="a", second="b", **given).load().inputs.strings)
+def _beside_images(folder: Path, **given: Any) -> Iterable[str]:
+    for number in range(4):
+        (folder / f"{number}.png").write_bytes(IMAGE)
+    return Folder(str(folder), label="kind", **given).load().names
 
 
-def _beside_images(folder: Path, written: str, **given: Any) -> set[str]:
-    rows = ["file_name,kind", *(f"{place}.png,{word}" for place, word in enumerate(WORDS))]
-    (folder / "photos").mkdir(exist_ok=True)
-    for place in range(len(WORDS)):
-        Image.new("L", (4, 4)).save(folder / "photos" / f"{place}.png")
-    _file(folder / "photos", "metadata.csv", "\n".join(rows), written)
-    return set(Folder(str(folder / "photos"), label="kind", **given).load().names)
+def _pairs(folder: Path, **given: Any) -> Iterable[str]:
+    return Pairs(first=str(folder / "train.en"), second=str(folder / "train.de"), **given).load().inputs.strings
 
 
-def _names_of_shards(folder: Path, written: str, **given: Any) -> set[str]:
-    names = _file(folder, "names.txt", "\n".join(WORDS), written)
-    return set(Shards(str(_tar(folder, "cls", ["0", "1", "2", "3"], "ascii")), names=str(names), **given).load().names)
+def _tar(folder: Path, names: str | None = None, **given: Any) -> Iterable[str]:
+    return Shards(str(folder / "some.tar"), names=names and str(folder / names), **given).load().names
 
 
-def _in_shards(kind: str, folder: Path, written: str, **given: Any) -> set[str]:
-    words = [f'{{"label": "{word}"}}' for word in WORDS] if kind == "json" else WORDS
-    label = "json.label" if kind == "json" else kind
-    return set(Shards(str(_tar(folder, kind, words, written)), label=label, **given).load().names)
+def _lines(name: str, folder: Path, **given: Any) -> Iterable[str]:
+    return Text(folder / name, label="none", **given).load().inputs.strings
 
 
-def _tar(folder: Path, kind: str, words: list[str], encoding: str) -> Path:
-    files = [(f"{number}.{kind}", word.encode(encoding)) for number, word in enumerate(words)]
-    image = encoded(np.zeros((4, 4), dtype=np.uint8))
-    return write_tar(folder / "some.tar", [*files, *((f"{number}.png", image) for number in range(len(words)))])
+def _column(folder: Path, **given: Any) -> Iterable[str]:
+    return Text(folder / "texts.csv", **given).load().names
 
 
-def _samples(names: list[str]) -> Samples:
-    return Samples(torch.zeros(4 * len(names), 2), torch.arange(4 * len(names)) % len(names), tuple(names))
+def _table(name: str, folder: Path, **given: Any) -> Iterable[str]:
+    return Table(str(folder / name), label="kind", **given).load().names
 
 
-def _listed(name: str, folder: Path, written: str, **given: Any) -> set[str]:
-    samples = Samples(torch.zeros(4, 2), torch.tensor([0, 0, 1, 1]), ("a", "b"), ids=Ids.of(WORDS))
-    text = "\n".join(["path", *WORDS] if name.endswith(".csv") else WORDS)
-    return set(samples[FromList(_file(folder, name, text, written), **given)(samples)].ids)
+READERS: list[tuple[dict[str, str], Callable[..., Iterable[str]], str]] = [
+    ({"texts.txt": LINES}, partial(_lines, "texts.txt"), "data"),
+    ({"texts.gz": LINES}, partial(_lines, "texts.gz"), "data"),
+    ({"texts.csv": _rows("text,label", "a,{word}")}, _column, "data"),
+    ({"train.en": LINES, "train.de": LINES}, _pairs, "data"),
+    ({"some.csv": _rows("width,kind", "{row}.5,{word}")}, partial(_table, "some.csv"), "data"),
+    ({"some.jsonl": _rows("", '{{"width": 1.5, "kind": "{word}"}}')}, partial(_table, "some.jsonl"), "data"),
+    ({"metadata.csv": _rows("file_name,kind", "{row}.png,{word}")}, _beside_images, "data"),
+    ({"names.txt": LINES, **_in_tar("cls", words="0123")}, partial(_tar, names="names.txt"), "data"),
+    (_in_tar("cls"), partial(_tar, label="cls"), "data"),
+    (_in_tar("txt"), partial(_tar, label="txt"), "data"),
+    (_in_tar("json", '{"label": "{}"}'), partial(_tar, label="json.label"), "data"),
+    ({"some.txt": LINES}, partial(_listed, "some.txt"), "subset"),
+    ({"some.csv": _rows("path", "{word}")}, partial(_listed, "some.csv"), "subset"),
+    ({"train.txt": "\n".join(WORDS[:2]), "val.txt": "\n".join(WORDS[2:]), "test.txt": "é\nè"}, _classes, "split"),
+]
 
 
-def _classes(folder: Path, written: str, **given: Any) -> set[str]:
-    samples = _samples([*WORDS, "a", "b"])
-    for part, names in {"train": "\n".join(WORDS[:2]), "val": "\n".join(WORDS[2:]), "test": "a\nb"}.items():
-        _file(folder, f"{part}.txt", names, written)
-    parts = ByClass(file=folder / "train.txt", **given)(samples)
-    return {*parts.train.names, *parts.validation.names}
+@pytest.mark.parametrize(("texts", "reader", "part"), READERS)
+def test_text_in_another_encoding_is_refused_or_named(texts, reader, part, tmp_path):
+    def read(written: str, **given: Any) -> set[str]:
+        return set(reader(_written(tmp_path, texts, written), **given))
 
-
-def _classes_in_json(folder: Path, written: str, **given: Any) -> set[str]:
-    lists = {"train": WORDS[:2], "validation": WORDS[2:], "test": ["a", "b"]}
-    file = _file(folder, "split.json", json.dumps(lists, ensure_ascii=False), written)
-    parts = ByClass(file=file, **given)(_samples([*WORDS, "a", "b"]))
-    return {*parts.train.names, *parts.validation.names}
-
-
-READERS: dict[str, tuple[Callable[..., set[str]], str, str]] = {
-    "lines": (partial(_lines, "texts.txt"), "texts.txt", "data"),
-    "lines, compressed": (partial(_lines, "texts.gz"), "texts.gz", "data"),
-    "csv": (_column, "texts.csv", "data"),
-    "json lines": (_json_lines, "texts.jsonl", "data"),
-    "pairs": (_pairs, "train.en", "data"),
-    "table": (partial(_table, "some.csv"), "some.csv", "data"),
-    "json lines table": (partial(_table, "some.jsonl"), "some.jsonl", "data"),
-    "json table": (partial(_table, "some.json"), "some.json", "data"),
-    "pairs of a table": (_pairs_of_table, "pairs.csv", "data"),
-    "metadata": (_beside_images, "metadata.csv", "data"),
-    "names of shards": (_names_of_shards, "names.txt", "data"),
-    "cls": (partial(_in_shards, "cls"), "some.tar/0.cls", "data"),
-    "txt": (partial(_in_shards, "txt"), "some.tar/0.txt", "data"),
-    "json": (partial(_in_shards, "json"), "some.tar/0.json", "data"),
-    "list": (partial(_listed, "some.txt"), "some.txt", "subset"),
-    "table of a list": (partial(_listed, "some.csv"), "some.csv", "subset"),
-    "classes": (_classes, "train.txt", "split"),
-    "classes in JSON": (_classes_in_json, "split.json", "split"),
-}
-
-
-@pytest.mark.parametrize(("read", "file", "part"), READERS.values(), ids=READERS)
-def test_text_in_another_encoding_is_refused_or_named(read, file, part, tmp_path, monkeypatch):
-    monkeypatch.setenv("LIKEWISE_CACHE", str(tmp_path / "cache"))
-    assert read(tmp_path, "utf-8-sig") == set(WORDS)
+    file = next(iter(texts))
+    assert read("utf-8-sig") == set(WORDS)
     with pytest.raises(ValueError, match=rf"{file}, got the byte 0xE9, é in latin-1, .*--{part}\.encoding latin-1 if"):
-        read(tmp_path, "latin-1")
-    assert read(tmp_path, "latin-1", encoding="latin-1") == set(WORDS)
+        read("latin-1")
+    assert read("latin-1", encoding="latin-1") == set(WORDS)
     if file.endswith(".cls"):
         return
     with pytest.raises(ValueError, match=rf"{file}, got what looks like utf-16 in line 1: give --{part}\.encoding utf"):
-        read(tmp_path, "utf-16")
-    assert read(tmp_path, "utf-16", encoding="utf-16") == set(WORDS)
+        read("utf-16")
+    assert read("utf-16", encoding="utf-16") == set(WORDS)
     with pytest.raises(ValueError, match=rf"expected an encoding as --{part}.encoding, got 'latin-17': latin-1"):
-        read(tmp_path, "utf-8", encoding="latin-17")
+        read("utf-8", encoding="latin-17")
 
 
 @pytest.mark.parametrize(
@@ -173,12 +139,12 @@ def test_lines_in_another_encoding_are_told_from_data(tmp_path):
     (tmp_path / "weights.bin").write_bytes(b"\x80\x04\x95\x00\xe9")
     with pytest.raises(ValueError, match=r"expected a file \(.*weights.bin: convert it"):
         source_for(tmp_path / "weights.bin")
-    assert source_for(_file(tmp_path, "texts.txt", "rosé", "latin-1"))[0] == "Text"
+    assert source_for(_written(tmp_path, {"texts.txt": "rosé"}, "latin-1") / "texts.txt")[0] == "Text"
 
 
 def test_options_are_read_from_what_a_shell_of_windows_writes(tmp_path):
-    file = _file(tmp_path, "options.yaml", "seed: 7\nname: rosé\n", "utf-16")
-    options = resolve({"config": str(file)})
+    _written(tmp_path, {"options.yaml": "seed: 7\nname: rosé\n"}, "utf-16")
+    options = resolve({"config": str(tmp_path / "options.yaml")})
     assert (options.seed, options.name) == (7, "rosé")
 
 

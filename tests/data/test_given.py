@@ -46,30 +46,11 @@ ARRAYS = {
     "tuples": Items(list(zip(torch.from_numpy(VECTORS), LABELS.tolist(), strict=True))),
     "numbers": Items(list(zip(torch.from_numpy(VECTORS), torch.from_numpy(LABELS), strict=True))),
     "dictionaries": Items([{"x": x, "label": y} for x, y in zip(torch.from_numpy(VECTORS), LABELS, strict=True)]),
-}
-
-
-@pytest.mark.parametrize("data", ARRAYS.values(), ids=ARRAYS)
-def test_vectors_are_what_was_given(data, tmp_path):
-    samples = Arrays(write_data(data, tmp_path)).load()
-    assert torch.equal(samples.inputs, torch.from_numpy(VECTORS))
-    assert samples.labels.tolist() == LABELS.tolist()
-    assert samples.names == ("0", "1", "2")
-
-
-IMAGES = {
-    "arrays": (PIXELS, np.asarray(NAMES)[LABELS]),
+    "images": (PIXELS, np.asarray(NAMES)[LABELS]),
     "channels last": (PIXELS.transpose(0, 2, 3, 1), np.asarray(NAMES)[LABELS]),
     "classes": Items(list(zip(torch.from_numpy(PIXELS), LABELS.tolist(), strict=True)), NAMES),
     "named": Items([{"thing": 1, "image": x, "kind": NAMES[y]} for x, y in zip(PIXELS, LABELS, strict=True)]),
 }
-
-
-@pytest.mark.parametrize("data", IMAGES.values(), ids=IMAGES)
-def test_images_are_what_was_given(data, tmp_path):
-    samples = Arrays(write_data(data, tmp_path, "kind")).load()
-    assert torch.equal(samples.inputs, torch.from_numpy(PIXELS))
-    assert [samples.names[of] for of in samples.labels] == [NAMES[of] for of in LABELS]
 
 
 TABLES = {
@@ -82,6 +63,14 @@ TABLES = {
 }
 
 
+@pytest.mark.parametrize("data", ARRAYS.values(), ids=ARRAYS)
+def test_arrays_are_what_was_given(data, tmp_path):
+    samples = Arrays(write_data(data, tmp_path, "kind")).load()
+    assert torch.equal(samples.inputs, torch.from_numpy(VECTORS if samples.inputs.ndim == 2 else PIXELS))
+    assert samples.labels.tolist() == LABELS.tolist()
+    assert samples.names == (("0", "1", "2") if samples.inputs.ndim == 2 else NAMES)
+
+
 @pytest.mark.parametrize("data", TABLES.values(), ids=TABLES)
 def test_texts_are_what_was_given(data, tmp_path):
     samples = Table(str(write_data(data, tmp_path))).load()
@@ -89,10 +78,14 @@ def test_texts_are_what_was_given(data, tmp_path):
     assert [samples.names[of] for of in samples.labels] == [NAMES[of] for of in LABELS]
 
 
-def test_pictures_are_what_was_given(tmp_path):
-    samples = Table(str(write_data(Items(list(zip(pictures(), LABELS.tolist(), strict=True)), NAMES), tmp_path))).load()
-    assert torch.equal(samples.inputs[torch.arange(12)], torch.from_numpy(PIXELS))
-    assert samples.names == NAMES
+def test_data_is_kept_by_its_contents_and_the_names_of_its_parts(tmp_path):
+    assert write_data((VECTORS, LABELS), tmp_path) == write_data((VECTORS.copy(), LABELS), tmp_path)
+    assert write_data((VECTORS + 1, LABELS), tmp_path) != write_data((VECTORS, LABELS), tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2
+    frame = pd.DataFrame({"text": TEXTS, "label": LABELS})
+    for other in ("validation", "test"):
+        place = write_data({"train": frame, other: frame[:4]}, tmp_path)
+        assert {file.name for file in place.iterdir()} == {"train.parquet", f"{other}.parquet"}
 
 
 @pytest.mark.parametrize("kind", ["arrays", "table"])
@@ -104,43 +97,26 @@ def test_parts_are_those_given(kind, tmp_path):
     assert samples.parts.tolist() == [0] * 12 + [2] * 4
 
 
-def test_equal_data_is_kept_once(tmp_path):
-    assert write_data((VECTORS, LABELS), tmp_path) == write_data((VECTORS.copy(), LABELS), tmp_path)
-    assert write_data((VECTORS + 1, LABELS), tmp_path) != write_data((VECTORS, LABELS), tmp_path)
-    assert len(list(tmp_path.iterdir())) == 2
-
-
-def test_parts_of_other_names_are_other_data(tmp_path):
-    one, two = pd.DataFrame({"text": TEXTS, "label": LABELS}), pd.DataFrame({"text": TEXTS[:4], "label": LABELS[:4]})
-    places = [write_data({"train": one, other: two}, tmp_path) for other in ("validation", "test")]
-    assert [sorted(of.name for of in place.iterdir()) for place in places] == [
-        ["train.parquet", "validation.parquet"],
-        ["test.parquet", "train.parquet"],
-    ]
-
-
-def test_a_subset_has_the_names_of_its_data_set(tmp_path):
+def test_a_subset_has_the_names_of_its_data_set_and_half_precision_is_read(tmp_path):
     whole = Items(list(zip(torch.from_numpy(VECTORS), LABELS.tolist(), strict=True)), NAMES)
     samples = Arrays(write_data({"train": torch.utils.data.Subset(whole, range(6)), "test": whole}, tmp_path)).load()
     assert samples.names == NAMES
+    halves = torch.from_numpy(VECTORS).bfloat16().requires_grad_()
+    assert torch.equal(Arrays(write_data((halves, LABELS), tmp_path)).load().inputs, halves.detach().float())
 
 
-@pytest.mark.parametrize("start", [0, 5])
-def test_series_of_any_index_are_what_was_given(start, tmp_path):
-    frame = pd.DataFrame(VECTORS, index=range(start, start + 12)), pd.Series(LABELS, index=range(start, start + 12))
-    samples = Arrays(write_data(frame, tmp_path)).load()
+def test_series_of_any_index_are_what_was_given(tmp_path):
+    rows = range(5, 17)
+    samples = Arrays(write_data((pd.DataFrame(VECTORS, rows), pd.Series(LABELS, rows)), tmp_path)).load()
     assert torch.equal(samples.inputs, torch.from_numpy(VECTORS))
-    texts = pd.Series(TEXTS, index=range(start, start + 12)), pd.Series(LABELS, index=range(start, start + 12))
+    texts = pd.Series(TEXTS, rows), pd.Series(LABELS, rows)
     assert list(Table(str(write_data(texts, tmp_path))).load().inputs.strings) == TEXTS
 
 
-def test_tensors_of_a_graph_and_of_half_precision_are_read(tmp_path):
-    values = torch.from_numpy(VECTORS).bfloat16().requires_grad_()
-    samples = Arrays(write_data((values, LABELS), tmp_path)).load()
-    assert torch.equal(samples.inputs, values.detach().float())
-
-
-def test_inputs_alone_are_pictures_or_tuples_too(tmp_path):
+def test_inputs_are_pictures_with_labels_or_alone_or_tuples_too(tmp_path):
+    samples = Table(str(write_data(Items(list(zip(pictures(), LABELS.tolist(), strict=True)), NAMES), tmp_path))).load()
+    assert torch.equal(samples.inputs[torch.arange(12)], torch.from_numpy(PIXELS))
+    assert samples.names == NAMES
     assert len(Table(str(write_data(pictures(), tmp_path)), label="none").load()) == 12
     assert len(Arrays(write_data(torch.utils.data.TensorDataset(torch.from_numpy(VECTORS)), tmp_path)).load()) == 12
 

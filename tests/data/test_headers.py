@@ -10,8 +10,8 @@ import pytest
 import torch
 from PIL import Image
 
-from likewise.data import Folder, headers, image_files
-from likewise.data.headers import Header, read_headers
+from likewise.data import Folder, image_files, preprocessing
+from likewise.data.preprocessing import Header, read_headers
 
 KINDS = (("RGB", "JPEG"), ("L", "PNG"), ("P", "PNG"), ("RGBA", "PNG"), ("I;16", "PNG"))
 
@@ -19,7 +19,7 @@ KINDS = (("RGB", "JPEG"), ("L", "PNG"), ("P", "PNG"), ("RGBA", "PNG"), ("I;16", 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("LIKEWISE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(headers, "MIN_CACHED", 2)
+    monkeypatch.setattr(preprocessing, "MIN_CACHED", 2)
     return tmp_path / "cache"
 
 
@@ -63,11 +63,14 @@ def plainly(paths):
     return [Reads(paths)(row) for row in range(len(paths))]
 
 
-def test_a_second_start_reads_nothing(paths):
+def test_a_second_start_reads_nothing_but_in_another_way(paths):
     assert found(paths) == (plainly(paths), sorted(paths))
     assert found(paths) == (plainly(paths), [])
     back = paths[::-1]
     assert found(back) == (plainly(back), [])
+    reads = Reads(paths)
+    read_headers(paths, range(len(paths)).__getitem__, reads, "upright")
+    assert len(reads.asked) == len(paths)
 
 
 def test_what_is_new_or_changed_is_read_and_what_is_gone_is_not_missed(paths, tmp_path):
@@ -85,11 +88,14 @@ def test_what_is_new_or_changed_is_read_and_what_is_gone_is_not_missed(paths, tm
     assert found(now) == (plainly(now), [])
 
 
-def test_unreadable_files_are_asked_again(paths):
+def test_unreadable_files_are_asked_again_and_nothing_is_written_for_them(paths, cache):
     Path(paths[2]).write_bytes(b"no image")
     Path(paths[5]).unlink()
     assert found(paths) == (plainly(paths), sorted(paths))
+    (kept,) = cache.glob("*.json")
+    before = kept.stat().st_mtime_ns
     assert found(paths) == (plainly(paths), sorted([paths[2], paths[5]]))
+    assert kept.stat().st_mtime_ns == before
     Image.new("RGB", (4, 4)).save(paths[5])
     assert found(paths) == (plainly(paths), sorted([paths[2], paths[5]]))
     assert found(paths) == (plainly(paths), [paths[2]])
@@ -104,15 +110,6 @@ def test_several_sets_below_one_folder_are_kept_beside_each_other(paths):
         assert found(some) == (plainly(some), [])
 
 
-def test_where_nothing_is_read_anew_nothing_is_written(paths, cache):
-    Path(paths[2]).write_bytes(b"no image")
-    found(paths)
-    (kept,) = cache.glob("*.json")
-    before = kept.stat().st_mtime_ns
-    assert found(paths)[1] == [paths[2]]
-    assert kept.stat().st_mtime_ns == before
-
-
 def test_without_a_home_all_is_read(paths, monkeypatch):
     def nowhere(_):
         raise RuntimeError("Could not determine home directory.")
@@ -122,21 +119,6 @@ def test_without_a_home_all_is_read(paths, monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     for _ in range(2):
         assert found(paths) == (plainly(paths), sorted(paths))
-
-
-def test_another_way_of_reading_is_apart(paths):
-    found(paths)
-    reads = Reads(paths)
-    read_headers(paths, range(len(paths)).__getitem__, reads, "upright")
-    assert len(reads.asked) == len(paths)
-
-
-def test_images_without_a_file_are_read_each_time(paths):
-    some = [path if number % 3 else None for number, path in enumerate(paths)]
-    for _ in range(2):
-        reads = Reads(paths)
-        assert read_headers(some, range(len(some)).__getitem__, reads, "plain") == plainly(paths)
-        assert len(reads.asked) == len(paths)
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "text", "no table", "other entries", "bytes"])

@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torchvision import datasets as sets
 
-from likewise.data import Arrays, Folder, Fraction, Ids, Samples, Stratified, Table, Text, Torchvision
-from likewise.data.ids import distinct
+from likewise.data import Arrays, Folder, Fraction, Ids, Samples, Stratified, Table, Text
+from likewise.data.lazy_inputs import distinct
 from likewise.evaluation import FeatureParts, Features, load_features, save_features
 from likewise.evaluation.encoding import features_of
 from likewise.evaluation.feature_files import features_of_file
@@ -70,20 +69,6 @@ def test_a_table_has_its_id_column_or_its_rows(tmp_path, suffix):
     assert (list(twice.ids), twice.input_shape) == (["0", "1", "3"], (1,))  # and no input either
 
 
-def test_rows_of_parts_have_their_part_in_front(tmp_path):
-    for part, labels in (("train", "aabb"), ("test", "ab")):
-        (tmp_path / f"{part}.csv").write_text("x,label\n" + "".join(f"{k},{of}\n" for k, of in enumerate(labels)))
-    assert list(Table(str(tmp_path)).load().ids) == ["train/0", "train/1", "train/2", "train/3", "test/0", "test/1"]
-
-
-def test_paths_that_a_table_repeats_are_numbered(tmp_path):
-    photos(tmp_path)
-    rows = ["cat/IMG_0001.png,a", "cat/IMG_0001.png,b", "dog/IMG_0002.png,a"]
-    (tmp_path / "t.csv").write_text("\n".join(["file,label", *rows]))
-    ids = ["cat/IMG_0001.png", "cat/IMG_0001.png (2)", "dog/IMG_0002.png"]
-    assert list(Table(str(tmp_path / "t.csv")).load().ids) == ids
-
-
 def test_texts_are_called_by_their_lines_or_their_ids(tmp_path):
     (tmp_path / "t.csv").write_text('text,label\n"two\nlines",a\n,b\nlast,b\n')
     read = Text(tmp_path / "t.csv").load()
@@ -91,6 +76,12 @@ def test_texts_are_called_by_their_lines_or_their_ids(tmp_path):
     assert dict(zip(read.ids, read.inputs.strings, strict=True))["t.csv:5"] == "last"
     (tmp_path / "t.jsonl").write_text('{"id": 7, "text": "a", "label": "x"}\n{"id": "q", "text": "b", "label": "y"}\n')
     assert list(Text(tmp_path / "t.jsonl").load().ids) == ["7", "q"]
+    (tmp_path / "parts").mkdir()
+    for part, labels in (("train", "aabb"), ("test", "ab")):
+        rows = "".join(f"{k},{of}\n" for k, of in enumerate(labels))
+        (tmp_path / "parts" / f"{part}.csv").write_text(f"x,label\n{rows}")
+    ids = Table(str(tmp_path / "parts")).load().ids
+    assert list(ids) == ["train/0", "train/1", "train/2", "train/3", "test/0", "test/1"]
 
 
 def test_arrays_have_ids_or_places(tmp_path):
@@ -127,18 +118,3 @@ def test_ids_are_taken_and_joined_without_their_samples():
     samples = Samples(torch.zeros(3, 2))
     assert list(samples[torch.tensor([2, 0])].ids) == ["2", "0"]
     assert list(Features(torch.zeros(2, 2), None, rows=torch.tensor([9, 4])).ids) == ["9", "4"]
-
-
-def test_files_of_torchvision_keep_their_paths(tmp_path, monkeypatch):
-    photos(tmp_path / "set" / "train")
-    photos(tmp_path / "set" / "test")
-
-    class Pets(sets.ImageFolder):
-        def __init__(self, root, split="train", transform=None, loader=None):
-            if split not in {"train", "test"}:
-                raise ValueError(f"Unknown value {split!r}")
-            super().__init__(f"{root}/set/{split}", transform=transform, loader=loader)
-
-    monkeypatch.setattr(sets, "Food101", Pets)
-    samples = Torchvision("Food101", tmp_path).load()
-    assert next(iter(samples.ids)) == "set/train/cat/IMG_0000.png"

@@ -17,10 +17,8 @@ from likewise.data import (
     Negatives,
     Pairs,
     Parts,
-    RandomResizedCrop,
     Samples,
     Stratified,
-    Views,
     fingerprint,
     never_apart,
 )
@@ -284,14 +282,6 @@ def test_hard_negatives_are_no_counterparts_of_a_later_part(tmp_path, given):
     assert words
 
 
-def test_a_hard_negative_that_training_pairs_have_too_is_kept(tmp_path):
-    """With a column of groups, a text may be in several parts, such as yes."""
-    rows = [{"q": f"is it {n}?", "a": ("yes", "no")[n % 2], "wrong": ("no", "yes")[n % 2], "d": n} for n in range(20)]
-    file = jsonl(tmp_path / "asked.jsonl", rows)
-    parts = Stratified()(Pairs(file, first="q", second="a", negatives="wrong", group="d").load())
-    assert bool((parts.train.negatives.places >= 0).all())
-
-
 def test_one_negative_a_row_may_be_an_image(tmp_path):
     pixels = photos(tmp_path, 5)
     (tmp_path / "4.png").write_text("no image")
@@ -429,6 +419,10 @@ def test_a_large_group_is_trained_on_and_every_part_has_a_group():
         assert sum(map(len, found)) == len(set().union(*found)) == len(sizes)
         assert all(found)
         assert int(torch.tensor(sizes).argmax()) in found[0]
+    for count in (1, 2):
+        groups = torch.arange(8) % count
+        with pytest.raises(ValueError, match=rf"at least 3 groups .*, got {count} of 8 .* in --data\.group"):
+            Stratified()(Samples(torch.zeros(8, 1), groups=groups))
 
 
 def given_parts(folder, **parts):
@@ -476,6 +470,11 @@ def test_where_every_training_pair_is_bound_a_column_of_groups_is_asked_for(tmp_
         Pairs(folder, first="q", second="a").load()
     samples = Pairs(folder, first="q", second="a", group="d").load()
     assert samples.parts.tolist() == [0, 0, 0, 2, 2]
+    # a hard negative that training pairs have too is kept
+    rows = [{"q": f"is it {n}?", "a": ("yes", "no")[n % 2], "wrong": ("no", "yes")[n % 2], "d": n} for n in range(20)]
+    file = jsonl(tmp_path / "one.jsonl", rows)
+    parts = Stratified()(Pairs(file, first="q", second="a", negatives="wrong", group="d").load())
+    assert bool((parts.train.negatives.places >= 0).all())
 
 
 def test_what_is_never_apart_is_bound_by_items_labels_or_groups():
@@ -511,15 +510,6 @@ def test_a_fingerprint_knows_both_sides_and_the_negatives():
     assert len({fingerprint(of) for of in (parts(), *others)}) == 4
 
 
-def test_images_of_either_side_are_cropped_and_nothing_else():
-    """A description may name their colours, or say left and right."""
-    images = torch.rand(8, 3, 16, 16)
-    batches = Views(batch_size=4)
-    batches.fit(Samples(images, counterparts=Samples(images)))
-    assert isinstance(batches.augmentation, RandomResizedCrop)
-    assert isinstance(batches.counterpart_augmentation, RandomResizedCrop)
-
-
 # What is refused
 
 
@@ -553,14 +543,10 @@ def test_columns_that_do_not_fit_are_refused_in_a_line(tmp_path):
     refused(r"got none in .*empty\.csv: fill it", path=str(tmp_path / "empty.csv"), first="q", second="a")
     folder = given_parts(tmp_path / "parts", train=[("a", "b", "e")], test=[("c", "d")])
     refused(r"a column 'd' in the test part", path=folder, first="q", second="a", group="d")
-
-
-def test_groups_that_cannot_be_split_are_refused_in_a_line(tmp_path):
-    for count in (1, 2):
-        rows = [{"q": f"q{n}", "a": f"a{n % count}"} for n in range(8)]
-        samples = Pairs(jsonl(tmp_path / "asked.jsonl", rows), first="q", second="a").load()
-        with pytest.raises(ValueError, match=rf"at least 3 groups .*, got {count} of 8 .* in --data\.group"):
-            Stratified()(samples)
+    refused(r"a column of its own as data\.negatives, got 'b'", path="x", first="a", second="b", negatives="b")
+    samples = Samples(torch.zeros(4, 1), torch.tensor([0, 0, 1, 1]), ("a", "b"), groups=torch.tensor([0, 1, 0, 1]))
+    with pytest.raises(ValueError, match="expected single samples, got pairs"):
+        ByClass()(samples)
 
 
 def test_files_that_do_not_fit_are_refused_in_a_line(tmp_path):
@@ -591,11 +577,3 @@ def test_negatives_may_be_in_the_training_part_alone(tmp_path):
     strings = samples.negatives.inputs.strings
     found = [[strings[place] for place in row if place >= 0] for row in samples.negatives.places.tolist()]
     assert found == [row["wrong"] for row in mined[:5]] + [[]] * 3
-
-
-def test_classes_are_no_parts_of_pairs_and_negatives_are_a_column_of_their_own():
-    samples = Samples(torch.zeros(4, 1), torch.tensor([0, 0, 1, 1]), ("a", "b"), groups=torch.tensor([0, 1, 0, 1]))
-    with pytest.raises(ValueError, match="expected single samples, got pairs"):
-        ByClass()(samples)
-    with pytest.raises(ValueError, match=r"expected a column of its own as data\.negatives, got 'b': name another"):
-        Pairs("x.csv", first="a", second="b", negatives="b")

@@ -54,18 +54,13 @@ def test_what_is_transparent_shows_white_and_not_what_it_hides(tmp_path, kind):
     np.testing.assert_array_equal(shown[exact], expected[exact])
 
 
-@pytest.mark.parametrize(
-    ("dtype", "ending", "bits"),
-    [
-        *((np.uint16, ending, bits) for ending in ("tif", "png") for bits in (8, 10, 12, 14, 16)),
-        *((np.int32, "tif", bits) for bits in (8, 12, 16, 20, 30)),
-    ],
-)
-def test_all_levels_of_grey_that_8_bits_hold_are_kept(tmp_path, dtype, ending, bits):
+def test_all_levels_of_grey_that_8_bits_hold_are_kept(tmp_path):
     levels = np.arange(256).reshape(16, 16)
-    Image.fromarray((levels << (bits - 8)).astype(dtype)).save(tmp_path / f"a.{ending}")
-    read = read_image(tmp_path / f"a.{ending}", (1, 16, 16))[0]
-    np.testing.assert_array_equal(read.numpy(), levels)
+    kinds = [(np.uint16, "tif", 10), (np.uint16, "tif", 14), (np.int32, "tif", 12), (np.int32, "tif", 30)]
+    for dtype, ending, bits in (*kinds, *((np.uint16, "png", bits) for bits in (8, 12, 16))):
+        Image.fromarray((levels << (bits - 8)).astype(dtype)).save(tmp_path / f"a.{ending}")
+        read = read_image(tmp_path / f"a.{ending}", (1, 16, 16))[0]
+        np.testing.assert_array_equal(read.numpy(), levels)
 
 
 def camera(folder, largest: list[int]) -> list[np.ndarray]:

@@ -11,9 +11,17 @@ from PIL import Image
 
 from likewise.data.by_class import TurnedRows
 from likewise.data.image_files import ImageFiles
-from likewise.data.lazy_inputs import JoinedRows, LazyInputs, SomeRows, unreadable
+from likewise.data.lazy_inputs import (
+    JoinedRows,
+    LazyInputs,
+    SomeRows,
+    fetch,
+    on_demand,
+    read_ahead,
+    spans_of,
+    unreadable,
+)
 from likewise.data.preprocessing import ImagePreprocessing
-from likewise.data.reading import fetch, on_demand, read_ahead, spans_of
 from likewise.data.samples import Samples
 from likewise.data.texts import Texts
 from likewise.evaluation.encoding import features_of
@@ -42,8 +50,7 @@ def plainly(path):
         return None
 
 
-@pytest.mark.parametrize("workers", [0, 1, 2])
-@pytest.mark.parametrize("size", [1, 4, 50])
+@pytest.mark.parametrize(("workers", "size"), [(0, 1), (0, 50), (1, 50), (2, 4)])
 def test_each_row_once_in_order_whoever_reads(files, workers, size):
     made = ImagePreprocessing(3, 6, 5)
     order = torch.tensor([19, 3, 0, 7, 17, 2, 4, 11])

@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from torch.nn import functional
 
 from likewise.data import Parts, Samples, Texts, Views
-from likewise.data.ids import Ids
+from likewise.data.lazy_inputs import Ids
 from likewise.evaluation import (
     KNN,
     CrossModalRetrieval,

@@ -62,17 +62,14 @@ def test_a_folder_is_told_by_what_is_in_it(tmp_path):
         assert source_for(str(tmp_path / name)) == (kind, {"path": str(tmp_path / name)})
 
 
-def test_a_name_is_told_whatever_its_case_and_hyphens():
+def test_a_name_is_told_whatever_its_case_and_hyphens_and_a_folder_wins_over_it(tmp_path, monkeypatch):
     assert source_for("cifar-10") == source_for("CIFAR10") == ("Torchvision", {"name": "CIFAR10"})
     assert source_for("Fashion-MNIST") == source_for("fashion mnist") == ("Torchvision", {"name": "FashionMNIST"})
     assert source_for("Digits") == ("Digits", {})
-
-
-def test_a_folder_wins_over_a_name_and_a_name_on_the_hub_has_its_user(tmp_path, monkeypatch):
+    assert source_for("uoft-cs/cifar100") == ("Hub", {"path": "uoft-cs/cifar100"})
     monkeypatch.chdir(tmp_path)
     image_in(tmp_path / "cifar10" / "cat")
     assert source_for("cifar10") == ("Folder", {"path": "cifar10"})
-    assert source_for("uoft-cs/cifar100") == ("Hub", {"path": "uoft-cs/cifar100"})
 
 
 def test_the_names_are_those_of_torchvision_and_load_with_a_root_alone():
@@ -80,7 +77,7 @@ def test_the_names_are_those_of_torchvision_and_load_with_a_root_alone():
 
     assert set(TORCHVISION) <= set(datasets.__all__)
     for name in TORCHVISION:
-        data.Torchvision(name)._kind()  # noqa: SLF001 - raises for a set that is not for classification
+        assert data.Torchvision(name)._class  # noqa: SLF001 - raises for a set that is not for classification
 
 
 @pytest.mark.parametrize(
@@ -130,18 +127,6 @@ def test_a_file_of_lines_is_told_by_how_it_begins(tmp_path):
         samples = data.Text(path, label="none").load()
         assert samples.inputs.strings == ["one", " zwei\tä "]
         assert list(samples.ids) == [f"{name}:1", f"{name}:3"]
-
-
-def test_what_is_chosen_reads_it(tmp_path):
-    image_in(tmp_path / "photos" / "cat")
-    image_in(tmp_path / "photos" / "dog")
-    np.savez(tmp_path / "x.npz", vectors=np.zeros((2, 3)), labels=[0, 1])
-    (tmp_path / "words.csv").write_text("review,label\nlong and dull,b\nshort,c\n")
-    (tmp_path / "texts").mkdir()
-    (tmp_path / "texts" / "train.csv").write_text(TEXTS)
-    for name in ("photos", "x.npz", "words.csv", "texts"):
-        kind, options = source_for(tmp_path / name)
-        assert getattr(data, kind)(**options).load().counts.tolist() == [1, 1]
 
 
 @pytest.mark.process

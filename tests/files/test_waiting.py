@@ -5,7 +5,7 @@ import torch
 from PIL import Image
 
 from likewise.data import Folder
-from likewise.files.waiting import track, use_progress
+from likewise.data.lazy_inputs import track, use_progress
 
 
 class Bars:
@@ -23,10 +23,10 @@ class Bars:
 
 @pytest.fixture
 def photos(tmp_path):
-    """Folders of two classes with 300 images each, one of them no image."""
+    """Folders of two classes with 150 images each, one of them no image."""
     for name in ("ash", "elm"):
         (tmp_path / name).mkdir()
-        for number in range(300):
+        for number in range(150):
             Image.new("L", (4, 3), number % 256).save(tmp_path / name / f"{number:03}.png")
     (tmp_path / "ash" / "007.png").write_bytes(b"no image")
     return tmp_path
@@ -34,13 +34,13 @@ def photos(tmp_path):
 
 def test_every_file_moves_a_bar_and_none_is_drawn_unasked(photos, capfd):
     bars = Bars()
-    with use_progress(bars), pytest.warns(UserWarning, match=r"left out 1 of 600 images"):
+    with use_progress(bars), pytest.warns(UserWarning, match=r"left out 1 of 300 images"):
         shown = Folder(str(photos)).load()
-    assert bars.steps == {"listing files": 600, "reading sizes of images": 600, "reading images": 599}
-    with pytest.warns(UserWarning, match="left out 1 of 600 images"):
+    assert bars.steps == {"listing files": 300, "reading sizes of images": 300, "reading images": 299}
+    with pytest.warns(UserWarning, match="left out 1 of 300 images"):
         silent = Folder(str(photos)).load()
     assert torch.equal(shown.inputs, silent.inputs)
-    expected = [number % 256 for number in range(300) if number != 7] + [number % 256 for number in range(300)]
+    expected = [number % 256 for number in range(150) if number != 7] + [number % 256 for number in range(150)]
     assert shown.inputs[:, 0, 0, 0].tolist() == expected  # in order, beyond the first chunk
     assert capfd.readouterr().err == ""
 

@@ -12,7 +12,7 @@ import torch
 import torchvision
 from torch import nn
 
-from likewise.files.pickles import describe_pickle
+from likewise.files.detection import describe_pickle
 from likewise.models import (
     MLP,
     BagOfTokens,

@@ -14,8 +14,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from likewise.cli.allocator import keep_memory
+from likewise.files.detection import suggest
 from likewise.files.formats import CONTROLS
-from likewise.files.suggestions import suggest
 from likewise.training.launch import TERMINATED, check_alone, processes, terminable
 from likewise.workflows.progress import TERMINAL
 

@@ -16,8 +16,16 @@ from likewise.configuration.classes import Class, kinds
 from likewise.configuration.hints import part_of
 from likewise.configuration.options import HIDDEN_OPTIONS
 from likewise.configuration.values import folded, parse
-from likewise.files.cells import kind_of
-from likewise.files.detection import ARRAYS, MAX_LISTED_ENTRIES, TORCHVISION, exists, first_rows, inputs_at, source_for
+from likewise.files.detection import (
+    ARRAYS,
+    MAX_LISTED_ENTRIES,
+    TORCHVISION,
+    exists,
+    first_rows,
+    inputs_at,
+    kind_of,
+    source_for,
+)
 from likewise.files.formats import image_suffixes
 from likewise.instantiate import is_spec
 

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from likewise.configuration.values import folded
-from likewise.files.suggestions import suggest
+from likewise.files.detection import suggest
 
 ROOT = files("likewise") / "training" / "recipes"
 FOR = "for"

@@ -29,19 +29,16 @@ from likewise.data.batches import (
 from likewise.data.by_class import ByClass
 from likewise.data.corruptions import CORRUPTIONS, CorruptedRows, corrupted
 from likewise.data.episode_sampler import EpisodeSampler, EpisodeShape, Mix, owned_by_partner
-from likewise.data.eval_labels import EvalLabels, Superclasses
-from likewise.data.groups import never_apart
-from likewise.data.ids import Ids
 from likewise.data.image_files import read_image
-from likewise.data.lazy_inputs import LazyInputs
+from likewise.data.lazy_inputs import Ids, LazyInputs
 from likewise.data.listed import FromList
 from likewise.data.pairs import Pairs
 from likewise.data.preprocessing import ImagePreprocessing
 from likewise.data.reload import fingerprint, parts_of, parts_of_run, same_source
 from likewise.data.samplers import Balanced, Sampler, Shuffled, SimilarLength
-from likewise.data.samples import LabelKind, Negatives, Samples, Source
+from likewise.data.samples import EvalLabels, LabelKind, Negatives, Samples, Source, Superclasses
 from likewise.data.shards import Shards
-from likewise.data.split import Parts, Split, Stratified
+from likewise.data.split import Parts, Split, Stratified, never_apart
 from likewise.data.subset import Classes, FewLabels, Fraction, Labelled, LabelNoise, LongTail, MinPerClass, Subset
 from likewise.data.table import Folder, Hub, Table
 from likewise.data.texts import Text, Texts, TokenRows

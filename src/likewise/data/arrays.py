@@ -12,14 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from likewise.data import columns
-from likewise.data.eval_labels import EvalLabels
-from likewise.data.ids import Ids
 from likewise.data.image_files import Size, check_size, sides
-from likewise.data.lazy_inputs import LazyInputs
+from likewise.data.lazy_inputs import Ids, LazyInputs
 from likewise.data.preprocessing import ImagePreprocessing, Resize
-from likewise.data.samples import Samples, Source
+from likewise.data.samples import EvalLabels, Samples, Source
+from likewise.files.detection import describe_pickle
 from likewise.files.formats import PART_NAMES, as_class
-from likewise.files.pickles import describe_pickle
 
 _INPUTS = ("images", "vectors")
 _FEATURES = ("features", "embeddings")  # what `likewise evaluate` calls vectors

@@ -13,13 +13,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from likewise.data.ids import Ids
-from likewise.data.lazy_inputs import LazyInputs, Unreadable, note_unreadable, unreadable
+from likewise.data.lazy_inputs import Ids, LazyInputs, Unreadable, note_unreadable, unreadable
 from likewise.data.samples import Samples, some_of_each_class
 from likewise.data.split import Parts, Split, relabelled, whole_classes
 from likewise.data.subset import Subset
+from likewise.files.detection import suggest
 from likewise.files.formats import PART_NAMES, PARTS, Part, as_class, lines_in
-from likewise.files.suggestions import suggest
 
 SPLITS = Path(__file__).parent / "splits"
 OPTION = "split.encoding"
@@ -99,7 +98,10 @@ class ByClass(Split):
                 got = f"{len(classes)} of {len(samples.names)} for {part}: give it more, or choose Stratified"
                 raise ValueError(f"expected at least 2 classes in every part{where}, got {got}")
         if file is not None:
-            _warn_of_others(samples.names, torch.cat(chosen).tolist(), file)
+            in_none = sorted({*range(len(samples.names))} - {*torch.cat(chosen).tolist()})
+            some = f"{len(in_none):,} of {len(samples.names):,} classes, which are in no part of {file}"
+            if in_none:
+                warnings.warn(f"left out {some}, such as {samples.names[in_none[0]]!r}", stacklevel=2)
         train, validation, test = masks = [torch.isin(labels, classes) for classes in chosen]
         for part in short:
             taken = _some_of_each(labels, train, self.sizes[part], self.seed)
@@ -161,8 +163,11 @@ def _given(samples: Samples) -> tuple[Tensor, ...] | None:
 
 def _named(samples: Samples, names: Mapping[str, Sequence[str]], file: Path) -> tuple[Tensor, ...]:
     numbers = {name: label for label, name in enumerate(samples.names)}
-    every = samples.names
-    names = {part: [match for name in names[part] for match in _matching(as_class(name), every)] for part in PARTS}
+
+    def matching(name: str) -> list[str]:
+        return [name] if name in numbers or "*" not in name else fnmatch.filter(samples.names, name) or [name]
+
+    names = {part: [match for name in names[part] for match in matching(as_class(name))] for part in PARTS}
     unknown = [name for part in PARTS for name in names[part] if name not in numbers]
     if unknown:
         near = suggest(unknown[0], samples.names, ", which the data has not")
@@ -174,16 +179,6 @@ def _named(samples: Samples, names: Mapping[str, Sequence[str]], file: Path) -> 
             if seen.setdefault(name, part) != part:
                 raise ValueError(f"expected every class in one part only in {file}, got {name!r} in two")
     return tuple(torch.tensor(sorted({numbers[name] for name in names[part]}), dtype=torch.int64) for part in PARTS)
-
-
-def _warn_of_others(names: Sequence[str], chosen: Sequence[int], file: Path) -> None:
-    if unassigned := sorted(set(range(len(names))) - set(chosen)):
-        some = f"{len(unassigned):,} of {len(names):,} classes, which are in no part of {file}"
-        warnings.warn(f"left out {some}, such as {names[unassigned[0]]!r}", stacklevel=3)
-
-
-def _matching(name: str, known: Sequence[str]) -> list[str]:
-    return [name] if name in known or "*" not in name else fnmatch.filter(known, name) or [name]
 
 
 def _find_file(file: Path) -> Path:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from likewise.files import cells as cell_kinds
+from likewise.files import detection
 from likewise.files.formats import ID_COLUMN, as_class
 
 SEPARATORS = {";": "semicolons", "|": "bars", ",": "commas"}
@@ -49,13 +49,13 @@ def has_several(feature: Any) -> bool:
 def kind_in(table: Any, column: str) -> ColumnKind:
     """Return what a column of a table holds: strings that are paths of images count as images."""
     column_kind = kind_of(table.features[column])
-    are_paths = column_kind == "text" and cell_kinds.kind_of(first_values(table, column)) == "images"
+    are_paths = column_kind == "text" and detection.kind_of(first_values(table, column)) == "images"
     return "images" if are_paths else column_kind
 
 
 def first_values(table: Any, column: str) -> Sequence[Any]:
     """Return the first values of a column, which tell what it holds."""
-    return values_of(table.select_columns([column]).select(range(min(len(table), cell_kinds.JUDGED_ROWS))), column)
+    return values_of(table.select_columns([column]).select(range(min(len(table), detection.JUDGED_ROWS))), column)
 
 
 def values_of(table: Any, column: str) -> Sequence[Any]:
@@ -145,7 +145,7 @@ def column_of(
         return match
     candidates = [name for name in known if name != ID_COLUMN] if what == "label" and column is None else []
     remedy = f"name it in data.{what}" + (", or set that to none" if what == "label" else "")
-    if likely := cell_kinds.classes_among({name: cells(name) for name in candidates}):
+    if likely := detection.classes_among({name: cells(name) for name in candidates}):
         remedy = f"likewise train {quote(str(where))} --data.label {quote(likely[0])}"
         remedy += f" (or {', '.join([*likely[1:], 'none'])})"
     elif len(candidates) == 2:

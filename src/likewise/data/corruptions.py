@@ -10,7 +10,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from likewise.data.lazy_inputs import LazyInputs
-from likewise.files.suggestions import suggest
+from likewise.files.detection import suggest
 
 SEVERITIES = (1, 2, 3, 4, 5)
 _ROUNDING = 1e-4  # tolerance around [0, 1]
@@ -112,7 +112,8 @@ def corrupted(
         >>> corrupted(torch.full((2, 3, 4, 4), 0.5), torch.tensor([0, 1]), "brightness", 1)[0, 0, 0, 0]
         tensor(0.6000)
     """
-    change, strengths = CORRUPTIONS[corruption_named(corruption)]
+    name = corruption_named(corruption)
+    change, strengths = CORRUPTIONS[name]
     if severity not in SEVERITIES:
         raise ValueError(f"expected a severity from 1 to {len(SEVERITIES)}, got {severity}")
     if images.ndim != 4 or not (images.dtype == torch.uint8 or images.is_floating_point()):
@@ -127,7 +128,7 @@ def corrupted(
     made = list[Tensor]()
     with torch.random.fork_rng([]):
         for image, row in zip(values.clamp(0, 1), rows.tolist(), strict=True):
-            torch.default_generator.manual_seed(crc32(f"{seed} {corruption_named(corruption)} {row}".encode()))
+            torch.default_generator.manual_seed(crc32(f"{seed} {name} {row}".encode()))
             made.append(change(image, strengths[severity - 1]))
     return torch.stack(made).clamp(0, 1)
 

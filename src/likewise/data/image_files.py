@@ -1,4 +1,4 @@
-"""Images in files: decoded all at once if they fit into memory, otherwise on demand."""
+"""Images in files: decoded all at once if they fit into memory, otherwise on demand, whole or as random crops."""
 
 import io
 import math
@@ -13,29 +13,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, final
 
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Float, UInt8
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
-from likewise.data.augmentation import RandomResizedCrop
-from likewise.data.headers import Header, in_threads, read_headers
-from likewise.data.lazy_inputs import LazyInputs, SomeRows, Unreadable
+from likewise.data.augmentation import Augmentation, Draw, RandomResizedCrop
+from likewise.data.augmentation.spatial import NUMBERS
+from likewise.data.lazy_inputs import JoinedRows, LazyInputs, SomeRows, Unreadable, track
 from likewise.data.preprocessing import (
     DEEP_GREY,
-    GREY_MODES,
     FoundImages,
+    Header,
     ImagePreprocessing,
     Resize,
     bits_of,
     check_rule,
     has_range,
-    kind_of,
-    upright_sides,
+    header_of,
+    in_threads,
+    read_headers,
 )
 from likewise.data.samples import Source
 from likewise.files.detection import exists
 from likewise.files.formats import HEIC, UNREAD_SUFFIXES, as_text, first_of, image_suffixes
-from likewise.files.waiting import track
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -45,6 +45,35 @@ JUDGED_IMAGES = 32  # images of more than 8 bits that tell how many all have in 
 BEGINNING = 2**16  # bytes of a file within another that are read for its header
 Size = int | list[int] | None
 """Side of a square, or height and width, in pixels; None: as they are."""
+
+
+class Encoded(NamedTuple):
+    """The content of an image file that is stored within another file, and its name in messages."""
+
+    name: str
+    content: bytes
+
+
+class Within(NamedTuple):
+    """An image file within another: where it begins and how long it is, in bytes."""
+
+    name: str
+    file: Path
+    offset: int
+    length: int
+
+    def content(self, most: int | None = None) -> bytes:
+        length = self.length if most is None else min(most, self.length)
+        with self.file.open("rb", buffering=0) as file:
+            file.seek(self.offset)
+            content = file.read(length)
+        if len(content) < length:
+            raise OSError(f"{self.file} ends within what begins at byte {self.offset:,}")
+        return content
+
+
+Item = Path | Encoded | Within
+ReadImages = tuple[Tensor | LazyInputs, Tensor, ImagePreprocessing, FoundImages | None]
 
 
 @dataclass(repr=False, eq=False, kw_only=True)
@@ -65,7 +94,7 @@ class ImageSource(Source):
     def __post_init__(self) -> None:
         check_size(self.size, self.resize, self.memory)
 
-    def read_images(self, items: "Sequence[Item]", rows: Sequence[int] | None = None) -> "ReadImages":
+    def read_images(self, items: Sequence[Item], rows: Sequence[int] | None = None) -> ReadImages:
         """Return images (n, channels, height, width), uint8, their items' indices, what was made of them, their kinds.
 
         Those that would take too much memory are decoded on demand, where an error beyond the header shows only when
@@ -109,35 +138,6 @@ class ImageSource(Source):
         return images, torch.tensor(readable, dtype=torch.int64), files.preprocessing, stats
 
 
-class Encoded(NamedTuple):
-    """The content of an image file that is stored within another file, and its name in messages."""
-
-    name: str
-    content: bytes
-
-
-class Within(NamedTuple):
-    """An image file within another: where it begins and how long it is, in bytes."""
-
-    name: str
-    file: Path
-    offset: int
-    length: int
-
-    def content(self, most: int | None = None) -> bytes:
-        length = self.length if most is None else min(most, self.length)
-        with self.file.open("rb", buffering=0) as file:
-            file.seek(self.offset)
-            content = file.read(length)
-        if len(content) < length:
-            raise OSError(f"{self.file} ends within what begins at byte {self.offset:,}")
-        return content
-
-
-Item = Path | Encoded | Within
-ReadImages = tuple[Tensor | LazyInputs, Tensor, ImagePreprocessing, FoundImages | None]
-
-
 @final
 class ImageFiles(LazyInputs):
     """Images decoded on demand, uint8; one that cannot be read is black, and listed by `unreadable`."""
@@ -151,7 +151,7 @@ class ImageFiles(LazyInputs):
         images = torch.zeros(len(rows), *self.shape[1:], dtype=torch.uint8)
         for image, row in zip(images, rows.tolist(), strict=True):
             item = self.items[row]
-            pixels = self.decode(item)
+            pixels = _try_read(item, self.preprocessing)
             if pixels is not None:
                 image.copy_(pixels)
                 continue
@@ -180,14 +180,11 @@ class ImageFiles(LazyInputs):
     def note_unreadable(self, rows: Tensor) -> None:
         self._lost.update(rows.tolist())
 
-    def decode(self, item: Item) -> UInt8[Tensor, "ch h w"] | None:
-        return _try_read(item, self.preprocessing)
-
     def read(self, rows: Sequence[int]) -> tuple[Tensor, list[int]]:
         """Decode images into memory, (n, channels, height, width), and return the n rows that could be decoded."""
         images = torch.empty(len(rows), *self.shape[1:], dtype=torch.uint8)
         kept: list[int] = []
-        decoded = in_threads(self.decode, (self.items[row] for row in rows))
+        decoded = in_threads(partial(_try_read, make=self.preprocessing), (self.items[row] for row in rows))
         for row, pixels in zip(track(rows, "reading images"), decoded, strict=True):
             if pixels is not None:
                 images[len(kept)] = pixels
@@ -250,20 +247,19 @@ def check_one_size(sizes: Collection[tuple[int, int]]) -> None:
 
 
 def _headers(items: Sequence[Item], rows: Sequence[int], *, upright: bool) -> list[Header | None]:
-    listed = getattr(items, "files", None)  # which a table has in one go
-    keys = [_key(items[row]) if listed is None else listed[row] for row in rows]
+    def key_of(item: Item) -> str | None:
+        return (
+            f"{item.file}\0{item.offset}" if isinstance(item, Within) else str(item) if isinstance(item, Path) else None
+        )
 
     def item(index: int) -> Item:
         key = keys[index]
         return items[rows[index]] if key is None or "\0" in key else Path(key)
 
+    listed = getattr(items, "files", None)  # which a table has in one go
+    keys = [key_of(items[row]) if listed is None else listed[row] for row in rows]
+
     return read_headers(keys, item, partial(_header, upright=upright), f"upright: {upright}")
-
-
-def _key(item: Item) -> str | None:
-    if isinstance(item, Within):
-        return f"{item.file}\0{item.offset}"
-    return str(item) if isinstance(item, Path) else None
 
 
 def _header(item: Item, *, upright: bool) -> Header | None:
@@ -272,13 +268,7 @@ def _header(item: Item, *, upright: bool) -> Header | None:
             begins = _header(Encoded(item.name, item.content(BEGINNING)), upright=upright)
             if begins is not None:
                 return begins
-
-    def header_in(image: "Image") -> Header | None:
-        # upright only if needed: it makes a PNG decode
-        size = upright_sides(image) if upright else (image.height, image.width)
-        return Header(image.mode in GREY_MODES, kind_of(image), size) if has_range(image) else None
-
-    return _try_read(item, header_in)
+    return _try_read(item, partial(header_of, upright=upright))
 
 
 def _why(item: Item) -> str:
@@ -322,3 +312,41 @@ def _open_image(item: Item) -> "Image":
 
 def _name(item: Item) -> str:
     return as_text(str(item) if isinstance(item, Path) else item.name)
+
+
+class Crops(NamedTuple):
+    """The crops of each image for a step."""
+
+    crop: RandomResizedCrop
+    views: int
+
+    @classmethod
+    def of(cls, augmentation: Augmentation | None, views: int, inputs: Tensor | LazyInputs) -> "Crops | None":
+        """Return the crops that views begin with; None where there are none, or inputs are no images on demand."""
+        first = None if augmentation is None else augmentation.split()[0]
+        return cls(first, views) if isinstance(first, RandomResizedCrop) and _can_crop(inputs) else None
+
+    def numbers(self, seed: int, samples: int, span: slice) -> Float[Tensor, "n v k"]:
+        """Return the random numbers of some of B samples: the same ones whoever reads them."""
+        rows = slice(span.start * self.views, span.stop * self.views)
+        return Draw(seed, samples * self.views, rows).uniform(NUMBERS).unflatten(0, (-1, self.views))
+
+    def read(self, inputs: Any, rows: Tensor, numbers: Float[Tensor, "n v k"]) -> UInt8[Tensor, "n v ch h w"]:
+        if isinstance(inputs, SomeRows):
+            return self.read(inputs.all_rows, inputs.rows[rows], numbers)
+        if isinstance(inputs, ImageFiles):
+            return inputs.crops(rows, self.crop, numbers)
+        both = [(there, self.read(side, side_rows, numbers[there])) for side, there, side_rows in inputs.sides(rows)]
+        views = torch.empty(len(rows), *both[0][1].shape[1:], dtype=torch.uint8)
+        for there, read in both:
+            views[there] = read
+        return views
+
+
+def _can_crop(inputs: Tensor | LazyInputs) -> bool:
+    """Tell whether inputs are images on demand, of which the middle is taken where they are not cropped."""
+    if isinstance(inputs, SomeRows):
+        return _can_crop(inputs.all_rows)
+    if isinstance(inputs, JoinedRows):
+        return _can_crop(inputs.first) and _can_crop(inputs.second)
+    return isinstance(inputs, ImageFiles) and inputs.preprocessing.resize == "crop"

@@ -1,20 +1,42 @@
-"""Inputs that are read on demand: the protocol, some rows of others, two sets as one, and those that are unreadable."""
+"""What is read on demand: inputs, by worker processes ahead of time, and ids; and progress bars while data is read."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol, final
+import math
+import os
+import signal
+import sys
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar, final
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
-from likewise.files.formats import first_of
+from likewise.files.formats import as_text, first_of
+
+T = TypeVar("T")
+MAX_INPUTS = 256  # read at a time, unless they say how many
+MAX_NUMBERS = 2**22  # in the inputs that are read at a time
+# of the temporary folder, in which workers put sockets with names of 32 characters; 104 may be bound
+MAX_PATH_LENGTH = 70
+MAX_WORKERS = 8
+# parts of PyTorch's errors when shared memory is full
+FULL_MEMORY_ERRORS = ("Bus error", "out of shared memory", "write to file </torch", "unable to allocate shared memory")
+MAX_IDS = 4096  # read at a time
+_bar: ContextVar[Callable[[Iterable[Any], str], Iterable[Any]] | None] = ContextVar("bar", default=None)
 
 
 class LazyInputs(Protocol):
     """Inputs that are not in memory and are read on demand, by worker processes, too: indexing returns a tensor.
 
     Where some may turn out to be unreadable, a method `unreadable` tells which, and `note_unreadable` notes those which
-    a worker found; see `ImageFiles`.
+    a worker found; see `ImageFiles`. What is made of strings in memory is `in_memory`; see `Texts`.
     """
 
     shape: tuple[int, ...]
@@ -130,3 +152,168 @@ class JoinedRows(LazyInputs):
             if bool(there.all()):
                 return inputs[side_rows] if isinstance(inputs, Tensor) else inputs.take(side_rows)
         return SomeRows(self, rows)
+
+
+class Read(NamedTuple):
+    """Some inputs that were read."""
+
+    rows: Int[Tensor, " n"]  # the rows that could be read
+    inputs: Shaped[Tensor, "n ..."]
+    lost: Int[Tensor, " l"]  # the rows that could not
+    files: dict[int, str]  # their files, by their numbers in the source
+
+
+def track(items: Iterable[T], doing: str) -> Iterator[T]:
+    """Iterate over something that may take long, with a bar if one is drawn."""
+    bar = _bar.get()
+    return iter(items if bar is None else bar(items, doing))
+
+
+@contextmanager
+def use_progress(bar: Callable[[Iterable[Any], str], Iterable[Any]] | None) -> Generator[None]:
+    """Let a function draw the progress bars within the block; None: none are drawn."""
+    before = _bar.set(bar)
+    try:
+        yield
+    finally:
+        _bar.reset(before)
+
+
+def on_demand(inputs: Tensor | LazyInputs | None) -> bool:
+    """Tell whether inputs are read when they are indexed, as images in files are."""
+    return inputs is not None and not (isinstance(inputs, Tensor) or getattr(inputs, "in_memory", False))
+
+
+def spans_of(inputs: Tensor | LazyInputs, shards: Sequence[range], batch_size: int | None = None) -> list[range]:
+    """Cut shards into what is read and encoded at a time."""
+    most = getattr(inputs, "read_together", MAX_INPUTS)
+    size = batch_size or max(1, min(most, MAX_NUMBERS // max(1, math.prod(inputs.shape[1:]))))
+    return [shard[start : start + size] for shard in shards for start in range(0, len(shard), size)]
+
+
+def read_ahead(inputs: LazyInputs, spans: Sequence[range], workers: int | None = None) -> Iterator[Read]:
+    """Read pieces of inputs in their order, ahead, by workers: one per core, up to 8, where it is None.
+
+    Each holds two pieces. Inputs that could not be read are noted, as if they had been read here.
+    """
+    count = min(MAX_WORKERS, os.cpu_count() or 1, len(spans)) if workers is None else workers
+    for read in fetch(_Reading(inputs, spans), count):
+        note_unreadable(inputs, read.lost)
+        yield read
+
+
+@final
+class _Reading(Dataset[Read]):
+    def __init__(self, inputs: LazyInputs, spans: Sequence[range]) -> None:
+        self.inputs, self.spans = inputs, spans
+
+    def __len__(self) -> int:
+        return len(self.spans)
+
+    def __getitem__(self, index: int) -> Read:
+        rows = torch.arange(self.spans[index].start, self.spans[index].stop)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "an image that cannot be read")  # all are told at the end
+            inputs = self.inputs[rows]
+        if not (failures := unreadable(self.inputs, rows)):
+            return Read(rows, inputs, rows[:0], {})
+        could = readable(self.inputs, rows)
+        return Read(rows[could], inputs[could], rows[~could], files_of(failures))
+
+
+def fetch(items: Dataset[T], workers: int, *, pinned: bool = False) -> Iterator[T]:
+    """Return items in their order, made by workers ahead of time, or one by one where there are none."""
+    folder = tempfile.gettempdir()
+    if workers and sys.platform != "win32" and len(folder) > MAX_PATH_LENGTH:
+        got = f"{folder}: set TMPDIR to a shorter one, such as /tmp"
+        raise ValueError(f"expected a temporary folder of a path of at most {MAX_PATH_LENGTH} characters, got {got}")
+    return _each(DataLoader(items, batch_size=None, num_workers=workers, pin_memory=pinned, worker_init_fn=_outlive))
+
+
+def _each(loader: DataLoader[T]) -> Iterator[T]:
+    try:
+        yield from loader
+    except RuntimeError as error:
+        text = f"{error} {error.__cause__} {error.__context__}"
+        if not any(message in text for message in FULL_MEMORY_ERRORS):
+            raise
+        remedy = "give a container more, as with --shm-size 16g or --ipc host, or take fewer --workers"
+        expected = f"expected shared memory for what workers read, got too little in /dev/shm: {remedy}"
+        raise ValueError(expected) from error
+
+
+def _outlive(_: int) -> None:
+    """Ignore SIGTERM in workers: the main process ends them after it has saved."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+@final
+class Ids:
+    """The ids of samples, in order, each different from the others.
+
+    Args:
+        read: Returns the ids of some rows of the source, given by their numbers. None: they are these numbers.
+        rows: The row of each sample in the source, (N,).
+
+    Example:
+        >>> ids = Ids.of(["cat/1.jpg", "cat/2.jpg", "dog/1.jpg"])
+        >>> list(ids[torch.tensor([2, 0])]), list(Ids.numbers(torch.tensor([7, 8])))
+        (['dog/1.jpg', 'cat/1.jpg'], ['7', '8'])
+    """
+
+    def __init__(self, read: Callable[[list[int]], Iterable[str]] | None, rows: Int[Tensor, " n"]) -> None:
+        self._read, self._rows = read, rows
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> "Ids":
+        """Return ids that are in memory, as text; where one occurs again, the second becomes "name (2)"."""
+        listed = distinct(names)
+        read: Any = partial(map, listed.__getitem__)  # which can be pickled
+        return cls(read, torch.arange(len(listed)))
+
+    @classmethod
+    def numbers(cls, rows: Int[Tensor, " n"]) -> "Ids":
+        """Return numbers as ids, (N,): what samples without names are called."""
+        return cls(None, rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: Tensor) -> "Ids":
+        return Ids(self._read, self._rows[index])
+
+    def __iter__(self) -> Iterator[str]:
+        for rows in self._rows.split(MAX_IDS):
+            yield from map(str, rows.tolist()) if self._read is None else self._read(rows.tolist())
+
+    def __add__(self, other: "Ids") -> "Ids":
+        if self.plain and other.plain:
+            return Ids(None, torch.cat([self._rows, other._rows]))
+        return Ids.of([*self, *other])
+
+    def agree(self, other: "Ids") -> bool:
+        """Tell whether both may name the same samples: they are equal, or either has only numbers, not names."""
+        return self.plain or other.plain or list(self) == list(other)
+
+    @property
+    def plain(self) -> bool:
+        return self._read is None
+
+
+def distinct(names: Iterable[str]) -> list[str]:
+    """Return names as text, and number those that occur again: the second "a" becomes "a (2)", unless that is taken."""
+    names = [as_text(name) for name in names]
+    taken = set(names)
+    if len(taken) == len(names):
+        return names
+    seen, unique_names = Counter[str](), list[str]()
+    for name in names:
+        seen[name] += 1
+        if seen[name] == 1:
+            unique_names.append(name)
+            continue
+        while (new := f"{name} ({seen[name]})") in taken:
+            seen[name] += 1
+        taken.add(new)
+        unique_names.append(new)
+    return unique_names

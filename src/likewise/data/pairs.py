@@ -1,28 +1,42 @@
 """Pairs of two kinds: two columns of a table, or two files row by row, such as images and their captions."""
 
+import hashlib
+import math
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from likewise.data import columns, tabular
+from likewise.data import columns
 from likewise.data.arrays import Arrays
-from likewise.data.groups import grouped, groups_in, without_bound
-from likewise.data.ids import Ids
 from likewise.data.image_files import ImageSource
-from likewise.data.lazy_inputs import LazyInputs
-from likewise.data.numbers import NumberRows, Numbers, vectors_of, with_numbers
+from likewise.data.lazy_inputs import Ids, LazyInputs, SomeRows
+from likewise.data.preprocessing import FoundImages, ImagePreprocessing
 from likewise.data.samples import Negatives, Samples
-from likewise.data.sides import Side, cells_of, contents, kind_in, numbered, of_rows, of_texts, taken
+from likewise.data.split import never_apart
+from likewise.data.table import RowNames, check_columns, check_filled, filled_in, ids_in, numbers_in, part_in, parts_in
 from likewise.data.tables import Tables, open_tables
+from likewise.data.texts import Texts
 from likewise.files.detection import ARRAYS, exists, expanded
-from likewise.files.formats import PART_NAMES, TABLES, first_of, lines_in, with_test_part
+from likewise.files.formats import PART_NAMES, PARTS, TABLES, first_of, lines_in, with_test_part
+
+CHUNK = 4096  # vectors read at a time
+
+
+class Side(NamedTuple):
+    """The inputs of one side, each once, and which of them a cell holds."""
+
+    inputs: Tensor | LazyInputs  # (U, ...)
+    items: Int[Tensor, " n"]  # (N,): places among the inputs, -1 for what is missing or cannot be read
+    preprocessing: ImagePreprocessing | None = None
+    found: FoundImages | None = None
+    paths: Ids | None = None  # the file of each cell, (N,), where every one has one
 
 
 @final
@@ -114,11 +128,11 @@ class Pairs(ImageSource):
                 raise ValueError(f"expected files that belong together row by row, got {got}")
         lengths, several = list(map(len, sides[0])), len(files) > 1
         rows, parts = torch.arange(sum(lengths)), with_test_part([_part(name) or 0 for name in files])
-        first, second = map(of_rows, sides)
-        names = Ids(tabular.RowNames(list(files), lengths), rows) if several else Ids.numbers(rows)
+        first, second = map(_side_of_rows, sides)
+        names = Ids(RowNames(list(files), lengths), rows) if several else Ids.numbers(rows)
         samples, rows = self._paired(where, first, second, of_first=rows, of_second=rows, names=names)
         part_numbers = torch.tensor(parts).repeat_interleave(torch.tensor(lengths))[rows] if several else None
-        return without_bound(where, replace(samples, groups=grouped(samples), parts=part_numbers))
+        return _leave_out_bound(where, replace(samples, groups=grouped(samples), parts=part_numbers))
 
     def _rows_of(self, option: str, path: str) -> list[str] | Samples:
         file = expanded(path)
@@ -135,6 +149,8 @@ class Pairs(ImageSource):
 
     def _of_table(self, path: str) -> Samples:
         tables = open_tables(path, None, labelled=False, local=True, encoding=self.encoding)
+        from likewise.data.input_columns import Numbers, cells_of, with_numbers  # noqa: PLC0415 - of tables alone
+
         known = next(iter(tables.splits.values())).features
         columns_by_option = {name: getattr(self, name) for name in ("first", "second", "negatives", "label", "group")}
         used = {option: name for option, name in columns_by_option.items() if name is not None}
@@ -146,8 +162,8 @@ class Pairs(ImageSource):
         read = {name: Numbers.of(tables.splits, name, [""]) for name in sides}
         numbers = {name: parsed for name, parsed in read.items() if not parsed.odd and parsed.filled}
         tables = replace(tables, splits=with_numbers(tables.splits, numbers))
-        tabular.check_columns(path, tables.splits, [name for option, name in used.items() if option != "negatives"], [])
-        part_numbers = tabular.parts_in(path, tables, [])
+        check_columns(path, tables.splits, [name for option, name in used.items() if option != "negatives"], [])
+        part_numbers = parts_in(path, tables, [])
         splits = {name: tables.splits[name] for name in part_numbers}
         lengths = list(map(len, splits.values()))
         cells, of_first = cells_of(path, splits, self.first, "first")
@@ -156,7 +172,7 @@ class Pairs(ImageSource):
         of_negatives = of_second[:0]
         if self.negatives is not None:
             wrong, of_negatives = cells_of(path, splits, self.negatives, "negatives")
-            kinds = [kind_in(path, values, name) for values, name in ((cells, self.second), (wrong, self.negatives))]
+            kinds = [_kind_in(path, values, name) for values, name in ((cells, self.second), (wrong, self.negatives))]
             if kinds[0] != kinds[1]:
                 raise ValueError(f"expected data.negatives of what data.second is, {kinds[0]}, got {kinds[1]}")
             renamed = {name: table.rename_column(self.negatives, self.second) for name, table in wrong.items()}
@@ -165,36 +181,38 @@ class Pairs(ImageSource):
         places = second.items[len(of_second) :]
         if self.negatives is not None and not bool((places >= 0).any()):
             raise ValueError(f"expected data.negatives in column {self.negatives!r} of {path}, got none to be read")
-        names = tabular.ids_in(list(splits.values()), list(used.values()))
-        names = names or Ids(tabular.RowNames(list(part_numbers), lengths), torch.arange(sum(lengths)))
+        names = ids_in(list(splits.values()), list(used.values()))
+        names = names or Ids(RowNames(list(part_numbers), lengths), torch.arange(sum(lengths)))
         samples, rows = self._paired(path, first, second, of_first=of_first, of_second=of_second, names=names)
         labels, named = (None, ()) if self.label is None else columns.labels_in(list(splits.values()), self.label, None)
-        parts = tabular.numbers_in(part_numbers, list(splits.values()), tabular.part_in(path, tables, self.part))
-        filled = tabular.filled_in(parts, rows)
-        tabular.check_filled(path, filled)
-        groups = None if self.group is None else groups_in(path, list(splits.values()), self.group)[rows]
+        parts = numbers_in(part_numbers, list(splits.values()), part_in(path, tables, self.part))
+        filled = filled_in(parts, rows)
+        check_filled(path, filled)
+        groups = None if self.group is None else _group_numbers(path, list(splits.values()), self.group)[rows]
         groups = grouped(samples) if groups is None else groups
         if self.negatives is not None:
             negatives = _negatives(second.inputs, places, of_negatives, sum(lengths))[rows]
             samples = replace(samples, negatives=negatives)
         if labels is not None:
             samples = replace(samples, labels=labels[rows], names=named)
-        return without_bound(path, replace(samples, groups=groups, parts=parts[rows] if len(filled) > 1 else None))
+        return _leave_out_bound(path, replace(samples, groups=groups, parts=parts[rows] if len(filled) > 1 else None))
 
     def _side(self, path: str, tables: Tables, cells: Mapping[str, Any], column: str) -> Side:
-        column_kind, each = kind_in(path, cells, column), list(cells.values())
+        from likewise.data.input_columns import ImageCells, NumberRows, vectors_of  # noqa: PLC0415 - as above
+
+        column_kind, each = _kind_in(path, cells, column), list(cells.values())
         if column_kind == "images":
-            images = tabular.ImageCells(replace(tables, splits=cells), list(cells), column)
+            images = ImageCells(replace(tables, splits=cells), list(cells), column)
             items, firsts = numbered(images.keys)
             inputs, kept, made_of, stats = self.read_images(images, firsts.tolist())
             places = torch.full((len(firsts) + 1,), -1)  # the last is that of what is missing, -1
             places[torch.searchsorted(firsts, kept)] = torch.arange(len(kept))
-            return Side(inputs, places[items], made_of, stats, tabular.paths_of(images, tables.folder))
+            return Side(inputs, places[items], made_of, stats, images.ids)
         if column_kind == "text":
-            return of_texts(columns.strings_in(each, column))
-        vectors = NumberRows(each, [column]) if self.streams else vectors_of(each, [column])
+            return _side_of_texts(columns.strings_in(each, column))
+        vectors = (NumberRows if self.streams else vectors_of)(each, [column])
         items, firsts = numbered(contents(vectors))
-        return Side(taken(vectors, firsts), items)
+        return Side(_take(vectors, firsts), items)
 
     def _paired(
         self, where: str, first: Side, second: Side, *, of_first: Tensor, of_second: Tensor, names: Ids
@@ -224,7 +242,7 @@ class Pairs(ImageSource):
 
         def samples_of(side: Side, cells: Tensor, items: Tensor, other: Samples | None = None) -> Samples:
             cell_ids = ids if side.paths is None else Ids.of(side.paths[cells])
-            samples = Samples(taken(side.inputs, items, self.memory), ids=cell_ids, items=items, counterparts=other)
+            samples = Samples(_take(side.inputs, items, self.memory), ids=cell_ids, items=items, counterparts=other)
             return replace(samples, preprocessing=side.preprocessing, found=side.found)
 
         counterparts = samples_of(second, whole.nonzero().flatten(), seconds)
@@ -238,9 +256,97 @@ def _negatives(inputs: Tensor | LazyInputs, items: Tensor, rows: Tensor, count: 
     counts = torch.bincount(rows, minlength=count)
     places = torch.full((count, int(counts.max())), -1)
     places[rows, torch.arange(len(rows)) - (counts.cumsum(0) - counts)[rows]] = pool
-    return Negatives(taken(inputs, each), each, places)
+    return Negatives(_take(inputs, each), each, places)
 
 
 def _part(name: str) -> int | None:
     """Return the part that a name starts with, as a number: test_2016 is of the test part."""
     return PART_NAMES.get(re.split("[^a-z]", name.lower())[0])
+
+
+def _kind_in(where: str, cells: Mapping[str, Any], column: str) -> columns.ColumnKind:
+    """Return what a column of cells holds: images, text or numbers."""
+    column_kind = columns.kind_in(next(table for table in cells.values() if len(table)), column)
+    if column_kind in {"images", "text", "numbers"}:
+        return column_kind
+    got = "numbered classes" if column_kind == "classes" else "something else"
+    raise ValueError(f"expected images, texts or numbers in column {column!r} of {where}, got {got}")
+
+
+def _side_of_rows(files: Sequence[list[str] | Samples]) -> Side:
+    """Return a side from the lines of its files, or from its arrays."""
+    samples = files[0]
+    if isinstance(samples, Samples):
+        items, firsts = numbered(contents(samples.inputs))
+        return Side(_take(samples.inputs, firsts), items, samples.preprocessing)
+    return _side_of_texts([line for lines in files if isinstance(lines, list) for line in lines])
+
+
+def _side_of_texts(strings: Sequence[str]) -> Side:
+    """Return a side of texts; an empty one is missing."""
+    items, firsts = numbered(string if string.strip() else None for string in strings)
+    rows: list[int] = firsts.tolist()
+    return Side(Texts(strings[row] for row in rows), items)
+
+
+def contents(inputs: Tensor | LazyInputs) -> Iterator[bytes | None]:
+    """Yield what tells each input from others; None for one that is not finite."""
+    for rows in torch.arange(len(inputs)).split(CHUNK):
+        read = inputs[rows].flatten(1)
+        read = read + 0.0 if read.is_floating_point() else read  # there are two zeros
+        for values, finite in zip(read.numpy(), torch.isfinite(read).all(dim=1).tolist(), strict=True):
+            yield hashlib.blake2b(values.tobytes(), digest_size=16).digest() if finite else None
+
+
+def numbered(keys: Iterable[Hashable | None]) -> tuple[Int[Tensor, " n"], Int[Tensor, " u"]]:
+    """Number keys by when they come first, (N,), -1 for None, and return where each comes first, (U,)."""
+    known, items, firsts = dict[Hashable, int](), list[int](), list[int]()
+    for row, key in enumerate(keys):
+        items.append(-1 if key is None else known.setdefault(key, len(known)))
+        if items[-1] == len(firsts):
+            firsts.append(row)
+    return torch.tensor(items, dtype=torch.int64), torch.tensor(firsts, dtype=torch.int64)
+
+
+def _take(inputs: Any, rows: Tensor, memory: float = math.inf) -> Tensor | LazyInputs:
+    """Take some inputs, some perhaps often: from memory without a copy of each, if that takes more GiB than given."""
+    if torch.equal(rows, torch.arange(len(inputs))):
+        return inputs
+    if not isinstance(inputs, Tensor):
+        return inputs.take(rows)
+    size = inputs.nbytes // max(1, len(inputs)) * len(rows)
+    return inputs[rows] if size <= max(memory * 2**30, inputs.nbytes) else SomeRows(inputs, rows)  # pyright: ignore[reportArgumentType] - which reads a tensor, too
+
+
+def grouped(samples: Samples) -> Int[Tensor, " n"]:
+    """Number the pairs that have a first or a second in common, directly or through others, (N,)."""
+    return never_apart(replace(samples, groups=None, labels=None))
+
+
+def _group_numbers(where: str, splits: Sequence[Any], column: str) -> Int[Tensor, " n"]:
+    """Number the values of a column, (N,)."""
+    values = [value for split in splits for value in columns.values_of(split, column)]
+    odd = sum(value is None or value != value or isinstance(value, list | dict) for value in values)  # noqa: PLR0124 - NaN
+    if odd:
+        got = f"none in {odd:,} of {len(values):,} of column {column!r}"
+        raise ValueError(f"expected a group, a number or a string, in every row of {where}, got {got}")
+    return numbered(values)[0]
+
+
+def _leave_out_bound(where: str, samples: Samples) -> Samples:
+    """Leave out pairs whose group is in a later part too, where the source gives the parts."""
+    if samples.parts is None or samples.groups is None:
+        return samples
+    last = torch.zeros(int(samples.groups.max()) + 1, dtype=torch.int64)
+    for part in range(3):
+        last[samples.groups[samples.parts == part]] = part
+    kept = samples.parts == last[samples.groups]
+    left, all_of = (torch.bincount(samples.parts[some], minlength=3).tolist() for some in (~kept, kept | True))
+    if left[0] == all_of[0]:
+        got = f"none of {all_of[0]:,}: name a column of what belongs together in --data.group"
+        raise ValueError(f"expected training pairs of {where} that share nothing with later parts, got {got}")
+    each = zip(left, all_of, PARTS, strict=True)
+    if counts := [f"{count:,} of {total:,} {part} pairs" for count, total, part in each if count]:
+        some = f"{' and '.join(counts)} of {where}"
+        warnings.warn(f"left out {some}, which share a first, a second or a group with later parts", stacklevel=4)
+    return samples[kept]

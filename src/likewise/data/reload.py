@@ -65,13 +65,13 @@ def parts_of(
         unlabelled = None
     for subset in (subset for subset in subsets if subset.every_part):
         samples = whole_classes(samples, subset)
-    numbers = _get_part_numbers(samples, len(whole))
+    samples = samples.numbered()
     remaining = [subset for subset in subsets if not subset.every_part]
     split = instantiate(specs["split"], Split)
     keeping = [subset for subset in remaining if not subset.hides]
     parts = split(samples, _InTurn(remaining) if remaining else None)
-    given_parts = [PARTS[n] for n, part in ((1, parts.validation), (2, parts.test)) if _is_given(part, numbers, n)]
-    parts = replace(parts, given=tuple(given_parts))
+    named = ((1, parts.validation), (2, parts.test))
+    parts = replace(parts, given=tuple(PARTS[n] for n, part in named if _is_given(part, samples, n, len(whole))))
     if len(keeping) < len(remaining):
         hidden = _hidden(parts, split(samples, _InTurn(keeping) if keeping else None))
         unlabelled = hidden if unlabelled is None else joined(unlabelled, hidden)
@@ -128,18 +128,11 @@ def _hidden(parts: Parts, whole: Parts) -> Samples:
     return hidden if hidden.groups is None else hidden[~torch.isin(hidden.groups, torch.cat(held_out))]
 
 
-def _get_part_numbers(samples: Samples, count: int) -> Tensor | None:
-    rows = samples.numbered().rows
-    if samples.parts is None or rows is None:
-        return None
-    return torch.zeros(count, dtype=torch.int64).index_copy(0, rows, samples.parts)
-
-
-def _is_given(part: Samples, numbers: Tensor | None, number: int) -> bool:
-    if numbers is None or part.rows is None:
+def _is_given(part: Samples, samples: Samples, number: int, count: int) -> bool:
+    if samples.parts is None or samples.rows is None or part.rows is None:
         return False
-    rows = part.rows[part.rows < len(numbers)]  # without turned images, which are numbered after all others
-    return bool((numbers[rows] == number).all())
+    rows = part.rows[part.rows < count]  # without turned images, which are numbered after all others
+    return bool(torch.isin(rows, samples.rows[samples.parts == number]).all())
 
 
 def parts_of_run(run: Run, *, stream: bool = False) -> tuple[Parts, bool]:

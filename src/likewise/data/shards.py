@@ -15,13 +15,11 @@ import torch
 from torch import Tensor
 
 from likewise.data.columns import labels_of
-from likewise.data.ids import Ids
 from likewise.data.image_files import ImageSource, Within
+from likewise.data.lazy_inputs import Ids, track
 from likewise.data.samples import Samples
-from likewise.files import encodings
 from likewise.files.detection import exists, expanded, near
-from likewise.files.formats import PART_NAMES, as_class, first_of, image_suffixes, lines_in, with_test_part
-from likewise.files.waiting import track
+from likewise.files.formats import PART_NAMES, as_class, first_of, image_suffixes, lines_in, opened, with_test_part
 
 CLASS, FOLDERS = "cls", "folder"
 DOTS = "write 22_05.png for 22.05.png, as the name of a sample ends at its first dot"
@@ -84,7 +82,7 @@ class Shards(ImageSource):
     image: str | None = None
 
     def load(self) -> Samples:
-        tars = {tar: samples_in(tar) for tar in track(tars_at(self.path), "reading names in tars")}
+        tars = {tar: _samples_in(tar) for tar in track(_tars_at(self.path), "reading names in tars")}
         keys = [Counter(sample.key for sample in samples) for samples in tars.values()]
         same = [key for counts in keys for key, count in counts.items() if count > 1]
         if same:
@@ -197,7 +195,7 @@ class Shards(ImageSource):
                     if suffix == CLASS and content.isascii():  # numbers are written so, whatever the names are in
                         yield content.replace(b"\0", b"").decode().strip()
                         continue
-                    with encodings.opened(content, self.encoding, called=f"{tar}/{key}.{suffix}") as text:
+                    with opened(content, self.encoding, called=f"{tar}/{key}.{suffix}") as text:
                         yield text.read().strip()
 
 
@@ -210,7 +208,7 @@ def _list_suffixes(kinds: Iterable[str]) -> str:
     return first_of([f".{suffix}" for suffix in kinds]) or "no file"
 
 
-def tars_at(path: str) -> list[Path]:
+def _tars_at(path: str) -> list[Path]:
     """Return the tars at a path: one, those in a folder, or those of a pattern such as train-{000..099}.tar."""
     where = expanded(path)
     numbered = RANGE.search(path)
@@ -236,7 +234,7 @@ def tars_at(path: str) -> list[Path]:
     return tars
 
 
-def samples_in(path: Path) -> list[Sample]:
+def _samples_in(path: Path) -> list[Sample]:
     """Return the samples of a tar: files that share a name up to its first dot, no two with the same suffix."""
     samples, latest = list[Sample](), dict[str, Sample]()
     try:

@@ -1,14 +1,16 @@
 """Splits: samples divided into training, validation and test, with the test part chosen first and never reduced."""
 
+import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from likewise.data.groups import without_held_out
 from likewise.data.lazy_inputs import JoinedRows
 from likewise.data.samples import Samples, rows_of_groups, some_of_each_class
 from likewise.data.subset import Subset
@@ -167,15 +169,16 @@ class Stratified(Split):
             if len(rest) < 2:
                 raise ValueError(f"expected a subset that keeps samples to train and to validate on, got {len(rest)}")
         validation = rest[source_parts[rest] == 1]
-        if subset is not None:
-            validation = _with_trained_classes(samples, rest, validation)
+        if subset is not None and samples.classes is not None:  # which may leave out all training samples of a class
+            trained = samples.classes[rest[~torch.isin(rest, validation)]]
+            validation = validation[torch.isin(samples.classes[validation], trained)]
         if len(validation) == 0:
             validation = self._cut_validation(samples, rest)
         train = rest[~torch.isin(rest, validation)]
         for part, rows in (("validation", validation), ("test", test)):
             _check_seen(samples, train, rows, part)
         parts = [replace(samples[rows], parts=None) for rows in (train, validation, test)]
-        return relabelled(Parts(*without_held_out(parts)), subset)
+        return relabelled(Parts(*_without_held_out(parts)), subset)
 
     def _cut_test(self, samples: Samples, cuttable: Tensor) -> Int[Tensor, " t"]:
         from sklearn.model_selection import train_test_split  # noqa: PLC0415 - not needed where a test part is given
@@ -240,13 +243,6 @@ def _shares(counts: Tensor, part: float) -> Tensor:
     return shares
 
 
-def _with_trained_classes(samples: Samples, rest: Tensor, validation: Tensor) -> Tensor:
-    if samples.classes is None:
-        return validation
-    trained = samples.classes[rest[~torch.isin(rest, validation)]]
-    return validation[torch.isin(samples.classes[validation], trained)]
-
-
 def _check_seen(samples: Samples, train: Tensor, rows: Tensor, part: str) -> None:
     if len(train) == 0 or len(rows) == 0:
         empty = PARTS[0] if len(train) == 0 else part
@@ -295,3 +291,53 @@ def stratified(sets: Bool[Tensor, "n l"], share: float, seed: int) -> Int[Tensor
     moved = [row for row in reversed(placed) if bool(chosen[row]) == (surplus > 0)][: abs(surplus)]
     chosen[moved] = surplus < 0
     return chosen.nonzero().flatten()
+
+
+def never_apart(samples: Samples) -> Int[Tensor, " n"]:
+    """Number pairs, (N,), alike where they share a first, a second, a label or a group, directly or through others.
+
+    What has the same number is not to be pushed apart.
+
+    Example:
+        >>> items = torch.tensor([0, 0, 1, 2, 3])
+        >>> captions = Samples(torch.zeros(5, 2), items=torch.tensor([5, 6, 6, 7, 8]))
+        >>> never_apart(Samples(torch.zeros(5, 3), items=items, counterparts=captions))
+        tensor([0, 0, 0, 1, 2])
+    """
+    counterparts = samples.counterparts
+    shared = [samples.items, None if counterparts is None else counterparts.items, samples.groups, samples.labels]
+    return components(len(samples), [numbers for numbers in shared if numbers is not None])
+
+
+def components(count: int, shared: Sequence[Tensor]) -> Int[Tensor, " n"]:
+    """Number what has a number in common, (N,), or a column that is set, (N, L), directly or through others."""
+    from scipy.sparse import coo_array  # noqa: PLC0415 - only pairs need it
+    from scipy.sparse.csgraph import connected_components  # noqa: PLC0415 - likewise
+
+    rows, nodes, total = [torch.arange(0)], [torch.arange(0)], count
+    for numbers in shared:
+        row, node = (torch.arange(count), numbers) if numbers.ndim == 1 else numbers.nonzero().unbind(1)
+        rows, nodes = [*rows, row], [*nodes, node + total]
+        total += int(node.max()) + 1 if len(node) else 0
+    edges = torch.cat(rows).numpy(), torch.cat(nodes).numpy()
+    graph: Any = coo_array((np.ones(len(edges[0]), dtype=np.int8), edges), shape=(total, total))
+    return torch.from_numpy(connected_components(graph, directed=False)[1][:count].astype(np.int64))
+
+
+def _without_held_out(parts: Sequence[Samples]) -> Sequence[Samples]:
+    """Leave out each part's hard negatives that are counterparts in later parts alone; a warning counts them."""
+    sides = [None if part.counterparts is None else part.counterparts.items for part in parts]
+    items, kept = [side for side in sides if side is not None], list[Samples]()
+    for end, (samples, name) in enumerate(zip(parts, PARTS, strict=True), 1):
+        negatives = samples.negatives
+        if negatives is None or len(items) < len(parts) or end == len(parts):
+            kept.append(samples)
+            continue
+        later, earlier = torch.cat(items[end:]), torch.cat(items[:end])
+        held_out = torch.isin(negatives.items, later) & ~torch.isin(negatives.items, earlier)
+        lost = torch.isin(negatives.places, held_out.nonzero().flatten())
+        if bool(lost.any()):
+            some = f"{int(lost.sum()):,} of {int((negatives.places >= 0).sum()):,} hard negatives of {name} pairs"
+            warnings.warn(f"left out {some}, which are counterparts of later parts", stacklevel=4)
+        kept.append(replace(samples, negatives=replace(negatives, places=negatives.places.masked_fill(lost, -1))))
+    return kept

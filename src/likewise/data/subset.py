@@ -9,10 +9,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from likewise.data.eval_labels import EvalLabels
-from likewise.data.samples import Samples, some_of_each_class
+from likewise.data.samples import EvalLabels, Samples, some_of_each_class
+from likewise.files.detection import suggest
 from likewise.files.formats import first_of
-from likewise.files.suggestions import suggest
 from likewise.instantiate import Described, describe
 
 

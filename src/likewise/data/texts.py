@@ -12,13 +12,10 @@ from jaxtyping import Int
 from torch import Tensor
 
 from likewise.data.columns import check_separator, column_of, labels_of
-from likewise.data.ids import Ids
-from likewise.data.lazy_inputs import LazyInputs
+from likewise.data.lazy_inputs import Ids, LazyInputs
 from likewise.data.samples import Samples, Source
 from likewise.files import formats
-from likewise.files.cells import JUDGED_ROWS
-from likewise.files.detection import inputs_at
-from likewise.files.pickles import describe_pickle
+from likewise.files.detection import JUDGED_ROWS, describe_pickle, inputs_at
 
 PADDING = 0  # fills a row of tokens after its last one
 MASK = 1  # stands for a token that is hidden, or that the vocabulary lacks
@@ -164,6 +161,9 @@ class Texts(LazyInputs):
         ((2,), [[112, 117, 108, 108]], ['what is alike'])
     """
 
+    in_memory = True
+    read_together = 4096  # which are sorted by their length
+
     def __init__(self, strings: Iterable[str]) -> None:
         self.strings = list(strings)
         self.shape, self.dtype = (len(self.strings),), torch.uint8  # one text has no shape
@@ -195,6 +195,8 @@ class TokenRows(LazyInputs):
         >>> rows[torch.tensor([1, 0])].tolist(), rows.lengths.tolist()
         ([[8, 0, 0], [5, 6, 7]], [3, 1])
     """
+
+    in_memory = True
 
     def __init__(self, tokens: Tensor, starts: Tensor, rows: Tensor | None = None, cut: int = 0) -> None:
         self._tokens, self._starts, self.cut = tokens, starts, cut

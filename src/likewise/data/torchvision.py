@@ -5,6 +5,7 @@ import math
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
@@ -14,14 +15,12 @@ from torch import Tensor
 
 from likewise.data.arrays import as_images
 from likewise.data.columns import Labels
-from likewise.data.eval_labels import EvalLabels
-from likewise.data.ids import Ids, distinct
 from likewise.data.image_files import ImageSource, check_one_size
-from likewise.data.lazy_inputs import JoinedRows, LazyInputs
+from likewise.data.lazy_inputs import Ids, JoinedRows, LazyInputs, distinct
 from likewise.data.preprocessing import ImagePreprocessing, plain_image
-from likewise.data.samples import Samples
+from likewise.data.samples import EvalLabels, Samples
+from likewise.files.detection import suggest
 from likewise.files.formats import with_test_part
-from likewise.files.suggestions import suggest
 
 # torchvision's names of parts, by our numbers
 _SPLITS = {0: ("train", "trainval", "train-standard"), 1: ("val", "valid"), 2: ("test",)}
@@ -105,7 +104,7 @@ class Torchvision(ImageSource):
         if tensors:
             images = torch.cat(tensors)
             made_of = ImagePreprocessing.of(images, self.resize)
-            if self.in_part and _UNLABELLED_SPLIT in getattr(self._kind(), "splits", ()):
+            if self.in_part and _UNLABELLED_SPLIT in getattr(self._class, "splits", ()):
                 return self._with_blank(images, labels, names, numbers, made_of)
             return Samples(images, labels, names, part_numbers, preprocessing=made_of, evaluated=second)
         files = [file for part in parts for file in part.images if isinstance(file, Path)]
@@ -119,8 +118,7 @@ class Torchvision(ImageSource):
     def _with_blank(
         self, images: Tensor, labels: Tensor, names: tuple[str, ...], parts: Tensor, made_of: ImagePreprocessing
     ) -> Samples:
-        dataset_class = self._kind()
-        unlabelled = _Mapped(self.root / dataset_class.base_folder / dataset_class.train_list[2][0], made_of)
+        unlabelled = _Mapped(self.root / self._class.base_folder / self._class.train_list[2][0], made_of)
         inputs: Tensor | LazyInputs = JoinedRows(images, unlabelled)
         if not self.streams and math.prod(inputs.shape) <= self.memory * 2**30:
             inputs = inputs[torch.arange(len(inputs))]
@@ -130,25 +128,26 @@ class Torchvision(ImageSource):
 
     def _parts(self) -> Iterator[_Part]:
         # one after another, so that only one is held twice at a time
-        dataset_class = self._kind()
+        dataset_class = self._class
         parameters = inspect.signature(dataset_class).parameters
         if self.fold is not None and "folds" not in parameters:
             raise ValueError(f"expected no fold of {self.name}, got {self.fold}: leave out data.fold; STL10 has folds")
         for number, names in _ways(parameters):
             for options in names:
                 try:
-                    part = dataset_class(**self._options(parameters), **options, **self._level(self.label))
-                    fine = None if self.fine_label is None else self._labelled(dataset_class, part, parameters, options)
+                    part = dataset_class(**self._options(self.label), **options)
+                    fine = None if self.fine_label is None else self._labelled(part, options)
                 except (ValueError, RuntimeError, OSError, ImportError, IndexError) as error:
                     if isinstance(error, ValueError) and "Unknown value" in str(error):
                         continue  # the part has another name here, or does not exist
-                    raise ValueError(self._missing(error, parameters)) from error
+                    raise ValueError(self._missing(error)) from error
                 read = self._read(part, number)
                 del part
                 yield read._replace(fine=fine)
                 break
 
-    def _kind(self) -> Any:
+    @cached_property
+    def _class(self) -> Any:
         from torchvision import datasets  # noqa: PLC0415 - only this source needs it
 
         kinds: dict[str, Any] = {name: getattr(datasets, name) for name in datasets.__all__ if name != "VisionDataset"}
@@ -162,26 +161,22 @@ class Torchvision(ImageSource):
             raise ValueError(f"expected a data set for classification, got {self.name}")
         return dataset_class
 
-    def _options(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    def _options(self, label: str | None) -> dict[str, Any]:
         # with a loader that returns the path, we decode
         offered: dict[str, Any] = {"root": self.root, "loader": Path, "download": self.download, "folds": self.fold}
-        known = {*parameters, _INHERITED_OPTIONS.get(self.name)}
+        offered |= {} if label is None else {"annotation_level": label}
+        known = {*inspect.signature(self._class).parameters, _INHERITED_OPTIONS.get(self.name)}
         return {"transform": _file_or_pixels} | {name: value for name, value in offered.items() if name in known}
 
-    def _level(self, label: str | None) -> dict[str, str]:
-        return {"annotation_level": label} if label is not None and self.name == "FGVCAircraft" else {}
-
-    def _labelled(
-        self, dataset_class: Any, part: Any, parameters: Mapping[str, Any], options: Mapping[str, Any]
-    ) -> Labels:
+    def _labelled(self, part: Any, options: Mapping[str, Any]) -> Labels:
         if self.name == "CIFAR100":
             return _cifar100(part, str(self.fine_label))
-        other = dataset_class(**self._options(parameters), **options, **self._level(self.fine_label))
+        other = self._class(**self._options(self.fine_label), **options)
         return torch.tensor([other[row][1] for row in range(len(other))]), _names(other)
 
-    def _missing(self, error: Exception, parameters: Mapping[str, Any]) -> str:
+    def _missing(self, error: Exception) -> str:
         what = (str(error).splitlines() or [type(error).__name__])[0]
-        can = "download" in self._options(parameters) and not self.download
+        can = "download" in self._options(None) and not self.download
         remedy = "add --data.download true, or check data.root" if can else "put them there yourself"
         return f"expected the files of {self.name} in {self.root}, got: {what.rstrip('.')}: {remedy}"
 

@@ -10,8 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise import distributed
-from likewise.data.lazy_inputs import LazyInputs, note_unreadable
-from likewise.data.reading import on_demand, read_ahead, spans_of
+from likewise.data.lazy_inputs import LazyInputs, note_unreadable, on_demand, read_ahead, spans_of
 from likewise.data.samples import Samples
 from likewise.evaluation.features import Bar, Features, silent
 from likewise.models import Encoder

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from likewise.data import Samples, Split, Stratified, Superclasses
 from likewise.data.arrays import ArrayRows, ids_of, labels_of, parts_of_arrays, words_of
-from likewise.data.groups import grouped
-from likewise.data.ids import Ids
-from likewise.data.sides import contents, numbered
+from likewise.data.lazy_inputs import Ids
+from likewise.data.pairs import contents, grouped, numbered
 from likewise.evaluation.arrays import NAMES, cut, features_of_parts, link_array, map_linked, read_arrays, vectors_of
 from likewise.evaluation.features import FeatureParts, Features
 from likewise.files.formats import PARTS

@@ -11,10 +11,9 @@ from torch import Tensor
 
 from likewise.data import Superclasses
 from likewise.data.by_class import unturned
-from likewise.data.groups import components
-from likewise.data.ids import Ids
-from likewise.data.lazy_inputs import LazyInputs
+from likewise.data.lazy_inputs import Ids, LazyInputs
 from likewise.data.samples import LabelKind, Samples, some_rows
+from likewise.data.split import components
 from likewise.runs.scores import ENCODER, places_of
 
 MAX_NAMED_LABELS = 5  # of a sample

@@ -1,15 +1,16 @@
-"""The choice of the source that reads a path, by names and first lines alone, without loading torch."""
+"""What is at a path, by names and first bytes, without loading torch: the source that reads it, and its columns."""
 
+import os
+import pickle
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from likewise.files import cells, formats
-from likewise.files.folders import walk
-from likewise.files.suggestions import suggest
+from likewise.files import formats
 
 ARRAYS = (".npz", ".npy")
 ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".xz", ".bz2", ".7z")
@@ -26,6 +27,16 @@ TORCHVISION = (
 )  # fmt: skip
 _SOURCES_BY_NAME = {re.sub("[-_ ]", "", name).lower(): ("Torchvision", {"name": name}) for name in TORCHVISION}
 _SOURCES_BY_NAME["digits"] = ("Digits", {})
+Lost = dict[tuple[str, str], list[str]]  # paths, by what they are and why they are left out
+JUDGED_ROWS = 100  # rows by which columns are judged
+_STRINGS = ("texts", "classes", "words")
+# three words, or as much in a script without spaces
+_LONG_TEXT = re.compile(r"\S+\s+\S+\s+\S|[\u3040-\u30ff\u4e00-\u9fff]{6}")
+_TOLERATED = {"argparse.Namespace"}  # which timm's own checkpoints hold
+_REFUSAL = (
+    "which nothing here loads, since that runs code: where you trust it, save its weights alone, "
+    "torch.save(module.state_dict(), path)"
+)
 
 
 def source_for(source: str | Path, data_options: Mapping[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
@@ -154,11 +165,11 @@ def inputs_at(path: str | Path, data_options: Mapping[str, Any]) -> tuple[str, l
     known = {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}
     named = [name for option in ("inputs", "text") for name in _make_list(data_options.get(option)) if name in known]
     labels = [name for name in _make_list(data_options.get("label")) if name in known] or formats.LABEL_COLUMNS
-    parts = [name for name in known if name.lower() in formats.PART_COLUMNS and cells.are_parts(known[name])]
+    parts = [name for name in known if name.lower() in formats.PART_COLUMNS and _are_parts(known[name])]
     beside = {"", data_options.get("fine_label"), data_options.get("part"), *labels, *parts}
     remaining_columns = [name for name in known if name not in beside and not name.startswith(formats.ROW_NUMBERS)]
     remaining_columns = [name for name in remaining_columns if not formats.NAMED_ID.search(name)]
-    return cells.inputs_among({name: known[name] for name in named or remaining_columns})
+    return _inputs_among({name: known[name] for name in named or remaining_columns})
 
 
 def first_rows(table: str | Path, encoding: str | None = None) -> list[dict[str, Any]] | None:
@@ -170,13 +181,130 @@ def first_rows(table: str | Path, encoding: str | None = None) -> list[dict[str,
         return None if path.is_dir() else []
     with suppress(OSError):  # the source will report it
         if formats.TABLES[file.suffix.lower()] != "parquet":
-            return [row for _, row in islice(formats.Lines(file, encoding), cells.JUDGED_ROWS)]
+            return [row for _, row in islice(formats.Lines(file, encoding), JUDGED_ROWS)]
         from pyarrow import ArrowInvalid, parquet  # noqa: PLC0415 - only such files need it
 
         with suppress(ArrowInvalid):
-            return next((rows.to_pylist() for rows in parquet.ParquetFile(file).iter_batches(cells.JUDGED_ROWS)), [])
+            return next((rows.to_pylist() for rows in parquet.ParquetFile(file).iter_batches(JUDGED_ROWS)), [])
     return []
 
 
 def _make_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def walk(root: Path, lost: Lost) -> Iterator[Path]:
+    """Yield the files below a folder, through links too, relative to it, and note what is left out; not hidden ones."""
+    pending: list[tuple[Path, tuple[Path, ...]]] = [(Path(), (root.resolve(),))]
+    while pending:
+        folder, above = pending.pop()
+        try:
+            entries = sorted(os.scandir(root / folder), key=lambda entry: entry.name)
+        except OSError:
+            lost.setdefault(("folder", "that may not be opened"), []).append(str(folder))
+            continue
+        for entry in (entry for entry in entries if not entry.name.startswith(".")):
+            path, entry_type = folder / entry.name, _classify_entry(entry)
+            if entry_type == "folder" and (real := Path(entry.path).resolve()) not in above:
+                pending.append((path, (*above, real)))
+            elif entry_type == "folder":
+                lost.setdefault(("link", "back to a folder above"), []).append(str(path))
+            elif entry_type == "file":
+                yield path
+            elif entry.is_symlink():
+                lost.setdefault(("link", "whose target does not exist"), []).append(str(path))
+
+
+def _classify_entry(entry: os.DirEntry[str]) -> str:
+    try:
+        return "folder" if entry.is_dir() else "file" if entry.is_file() else "something else"
+    except OSError:  # a link to itself
+        return "something else"
+
+
+def _is_number(cell: Any) -> bool:
+    """Tell whether a cell is a number, as text too, or empty."""
+    try:
+        float(cell or "nan")
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def kind_of(cells: Iterable[Any]) -> str:
+    """Return what most cells are: images, texts, classes, words, numbers, ids or nothing.
+
+    Different strings are texts if long, strings that repeat are classes, whole numbers that all differ are ids.
+    """
+    values = [cell for cell in cells if cell is not None and cell != ""]
+    if not values or isinstance(values[0], dict | bytes):
+        return "images" if values else "nothing"
+    strings = [cell for cell in values if isinstance(cell, str) and not _is_number(cell)]
+    if 2 * len(strings) < len(values):
+        return "ids" if len({str(cell) for cell in values if str(cell).isdecimal()}) == len(values) else "numbers"
+    if Path(strings[0][:255]).suffix.lower() in {*formats.image_suffixes(), *formats.UNREAD_SUFFIXES}:
+        return "images"
+    if 2 * len(set(strings)) <= len(strings):
+        return "classes"
+    return "texts" if 2 * sum(_LONG_TEXT.search(word) is not None for word in strings) >= len(strings) else "words"
+
+
+def _inputs_among(columns: Mapping[str, Iterable[Any]]) -> tuple[str, list[str]]:
+    """Return whether the inputs among columns are images, texts or numbers, and their columns, where these are clear.
+
+    Texts are in the column of a usual name, in the only column, or in those of long strings if none holds numbers.
+    """
+    kinds = {name: kind_of(cells) for name, cells in columns.items()}
+    strings = [name for name, column_type in kinds.items() if column_type in _STRINGS]
+    images = [name for name in kinds if kinds[name] == "images" or (name in strings and name in formats.IMAGE_COLUMNS)]
+    long = [name for name in strings if kinds[name] == "texts" and "numbers" not in kinds.values()]
+    texts = [name for name in formats.TEXT_COLUMNS if name in strings][:1] or (strings if len(kinds) == 1 else long)
+    return ("images", images) if images else ("texts", texts) if texts else ("numbers", [])
+
+
+def classes_among(columns: Mapping[str, Sequence[Any]]) -> list[str]:
+    """Return the columns whose strings repeat, which may be labels; columns of part names are left out."""
+    return [name for name, cells in columns.items() if kind_of(cells) == "classes" and not _are_parts(cells)]
+
+
+def _are_parts(cells: Iterable[Any]) -> bool:
+    """Tell whether all cells are names of parts."""
+    return all(str(cell).strip().lower() in formats.PART_NAMES for cell in cells)
+
+
+def describe_pickle(path: Path | str) -> str:
+    """Say which objects a file of `torch.save` or `pickle` holds, and what to do; for any other file return ""."""
+    import torch  # noqa: PLC0415 - a source is chosen without it
+
+    try:
+        with Path(path).open("rb") as file:
+            start = file.read(2)
+        if start == b"PK":
+            unsafe_globals = set(torch.serialization.get_unsafe_globals_in_checkpoint(str(path))) - _TOLERATED
+            names = sorted(unsafe_globals, key=lambda name: (name.startswith("torch."), name))
+            listed = ", ".join(names[:2]) + (", ..." if len(names) > 2 else "")
+            return f"pickled objects ({listed}), {_REFUSAL}" if names else ""
+        if start in {b"\x80\x03", b"\x80\x04", b"\x80\x05"}:
+            return f"pickled objects, {_REFUSAL}"
+        if start == b"\x80\x02":  # which torch wrote before 1.6
+            torch.load(path, map_location="meta", weights_only=True)
+    except pickle.UnpicklingError:
+        return f"pickled objects, {_REFUSAL}"
+    except (OSError, ValueError, RuntimeError, EOFError) as error:
+        return f"a TorchScript module, {_REFUSAL}" if "torchscript" in str(error) else ""
+    return ""
+
+
+def suggest(
+    word: str,
+    known: Iterable[str],
+    otherwise: str = "",
+    *,
+    names: Mapping[str, object] | None = None,
+    most: int = 1,
+    cutoff: float = 0.6,
+) -> str:
+    """Return the end of an error: which known words are nearest, by their `names`, or else what `otherwise` says."""
+    near = get_close_matches(word, list(known), most, cutoff)
+    shown = [str((names or {}).get(close, close)) for close in near]
+    return f", did you mean {' or '.join(shown)}?" if near else otherwise

@@ -1,6 +1,8 @@
-"""Names of files, parts and columns that sources recognise, and files with one row a line, without loading torch."""
+"""Names of files, parts and columns that sources recognise, and text in files, by lines and rows, without torch."""
 
+import codecs
 import csv
+import gzip
 import io
 import json
 import re
@@ -8,15 +10,12 @@ import unicodedata
 import zlib
 from codecs import BOM_UTF8
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from enum import Enum
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import IO, Any, Literal, final
-
-from likewise.files.encodings import BEGINNING, CONTROL, MARKS, OPTION, binary, opened
 
 Part = Literal["train", "validation", "test"]
 PARTS: tuple[Part, ...] = ("train", "validation", "test")
@@ -53,13 +52,16 @@ MAX_LISTED = 3  # items that a message lists before "..."
 PARTIAL_SUFFIX = ".partial"  # the suffix of a file that is still being written
 MAX_CELL_LENGTH = 2**31 - 1
 MAX_ROW_LINES = 200  # lines of a cell in quotation marks; more mean that one was never closed
-
-
-class Quote(Enum):
-    """The reason why a row of a table cannot be split at its separators."""
-
-    UNCLOSED = "unclosed"
-    MISPLACED = "misplaced"
+OPTION = "data.encoding"
+BEGINNING = 4096  # characters in which a NUL shows that a text is in UTF-16
+MARK = "\ufeff"  # the byte order mark
+MARKS = {  # UTF-32 first, since its mark begins with that of UTF-16
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+CONTROL = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")  # which texts do not contain
 
 
 def first_of(names: Sequence[str], most: int = MAX_LISTED, separator: str = ", ") -> str:
@@ -111,6 +113,13 @@ def part_column(
     return None
 
 
+def numbered(path: Path) -> Iterator[Path]:
+    """Yield a path, and then the same with -2, -3 and so on: to be tried until one can be made."""
+    yield path
+    for number in count(2):
+        yield path.with_name(f"{path.name}-{number}")
+
+
 @cache
 def image_suffixes() -> frozenset[str]:
     """Return the suffixes of the image files that can be read, with their dots; HEIC where `pillow-heif` is there."""
@@ -125,8 +134,63 @@ def image_suffixes() -> frozenset[str]:
     return frozenset(suffix for suffix, form in suffixes if form in Image.OPEN and form not in _NO_IMAGES)
 
 
+@contextmanager
+def opened(
+    source: Path | bytes, encoding: str | None = None, option: str = OPTION, *, called: str = "", newline: str = ""
+) -> Generator[IO[str]]:
+    """Open text from a file, unzipped if it ends in .gz, or from bytes; a byte order mark is left out.
+
+    Another encoding is a ValueError that names the line, and what is in it.
+    """
+    with binary(source) if isinstance(source, Path) else io.BytesIO(source) as content:
+        try:
+            text = io.TextIOWrapper(content, encoding or "utf-8", newline=newline)
+        except LookupError as error:
+            some = "latin-1, cp1252, utf-16, shift_jis and gb18030 are some"
+            raise ValueError(f"expected an encoding as --{option}, got {encoding!r}: {some}") from error
+        try:
+            utf_16 = encoding is None and "\0" in text.read(BEGINNING)
+            text.seek(0)
+            if text.read(1) != MARK:
+                text.seek(0)
+            if not utf_16:
+                yield text
+                return
+        except UnicodeDecodeError:
+            pass
+        content.seek(0)
+        raise _refusal(content.read(), called or source, encoding, option)
+
+
+def binary(file: Path) -> Any:
+    """Open a file as bytes, unzipped if it ends in .gz."""
+    return (gzip if file.suffix.lower() == ".gz" else io).open(file, "rb")
+
+
+def _refusal(content: bytes, where: object, encoding: str | None, option: str) -> ValueError:
+    start, expected = 0, encoding or "utf-8"
+    try:
+        content.decode(expected)
+    except UnicodeDecodeError as error:
+        start = error.start
+    name = next((name for mark, name in MARKS.items() if content.startswith(mark)), None)
+    if name is None and b"\0" in content[:BEGINNING]:
+        name = "utf-16-le" if content.find(b"\0") % 2 else "utf-16-be"
+    got, remedy = f"what looks like {name}", f"give --{option} {name}"
+    if name is None:
+        got, remedy = f"the byte 0x{content[start]:02X}", f"name its encoding, as in --{option} shift_jis"
+        whole = content.decode("utf-8", "ignore").isascii()  # else it is UTF-8, with damage
+        with suppress(UnicodeDecodeError):
+            content.decode("cp1252" if whole else "ascii")
+            name = "cp1252" if any(0x80 <= byte < 0xA0 for byte in content) else "latin-1"
+            got = f"{got}, {content[start : start + 1].decode(name)} in {name},"
+            remedy = f"give --{option} {name} if it is that"
+    line = content[:start].decode(expected, "ignore").count("\n") + 1
+    return ValueError(f"expected {expected} in {where}, got {got} in line {line}: {remedy}, or save the text as UTF-8")
+
+
 def lines_in(file: Path, encoding: str | None = None, option: str = OPTION) -> list[str]:
-    """Return the lines of a file that has a text in each, also with .gz; see `encodings.opened`."""
+    """Return the lines of a file that has a text in each, also with .gz; see `opened`."""
     try:
         with opened(file, encoding, option, newline="\n") as lines:
             return [line.rstrip("\r\n") for line in lines]
@@ -227,7 +291,7 @@ def _read_rows(stream: Iterable[str], delimiter: str) -> Iterator[tuple[int, lis
         if not line.strip():
             continue
         cells, taken = _split_row(line, delimiter), 0
-        while cells is Quote.UNCLOSED and taken < MAX_ROW_LINES:
+        while cells is True and taken < MAX_ROW_LINES:
             if taken == len(ahead) and (following := next(lines, None)) is not None:
                 ahead.append(following)
             if taken == len(ahead):
@@ -235,7 +299,7 @@ def _read_rows(stream: Iterable[str], delimiter: str) -> Iterator[tuple[int, lis
             line += ahead[taken][1]
             taken += 1
             cells = _split_row(line, delimiter)
-        if isinstance(cells, Quote):  # the quotation mark belongs to the text
+        if isinstance(cells, bool):  # the quotation mark belongs to the text
             yield number, started[1].rstrip("\r\n").split(delimiter)
         else:
             for _ in range(taken):
@@ -243,11 +307,11 @@ def _read_rows(stream: Iterable[str], delimiter: str) -> Iterator[tuple[int, lis
             yield number, cells
 
 
-def _split_row(row: str, delimiter: str) -> list[str] | Quote:
-    """Return the cells of a row, or what is wrong with a quotation mark in it."""
+def _split_row(row: str, delimiter: str) -> list[str] | bool:
+    """Return the cells of a row; where a quotation mark in it is wrong, whether that is because it is not closed."""
     if '"' not in row:
         return row.rstrip("\r\n").split(delimiter)
     try:
         return next(csv.reader(io.StringIO(row, newline=""), delimiter=delimiter, strict=True))
     except csv.Error as error:
-        return Quote.UNCLOSED if "end of data" in str(error) else Quote.MISPLACED
+        return "end of data" in str(error)

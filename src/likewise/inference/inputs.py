@@ -14,8 +14,8 @@ import torch
 
 from likewise import data
 from likewise.data import ImagePreprocessing, Samples, Source
-from likewise.data.ids import Ids
 from likewise.data.image_files import ImageFiles
+from likewise.data.lazy_inputs import Ids
 from likewise.evaluation import Features
 from likewise.files import formats
 from likewise.files.detection import exists, expanded, is_file_name, source_for

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from likewise.files.pickles import describe_pickle
+from likewise.files.detection import describe_pickle
 from likewise.files.published import Published, find
 from likewise.models.digests import check_digest, digest_of
 from likewise.models.encoder import SizedEncoder, check_images

@@ -9,7 +9,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from likewise.files.pickles import describe_pickle
+from likewise.files.detection import describe_pickle
 from likewise.models.depth import names_of
 from likewise.models.text_encoder import BagOfTokens, Transformer
 

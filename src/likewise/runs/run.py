@@ -14,9 +14,8 @@ from typing import Any, Literal, Self, final, get_args
 
 from torch import Tensor, nn
 
-from likewise.files.formats import PARTIAL_SUFFIX, as_text, check_text
-from likewise.files.numbered import numbered
-from likewise.files.pickles import describe_pickle
+from likewise.files.detection import describe_pickle
+from likewise.files.formats import PARTIAL_SUFFIX, as_text, check_text, numbered
 from likewise.instantiate import instantiate, is_spec, rebuilding, replaced
 from likewise.runs.curves import ClassMean, Curves, Histograms, read_class_means, read_curves, read_histograms
 from likewise.runs.score_files import Scores, as_csv, from_csv, read_outcomes, save_outcomes

@@ -17,9 +17,8 @@ from torch.utils.data import Dataset
 
 from likewise import distributed
 from likewise.data import Batch, Batches, LazyInputs, LocalBatch, Samples, TokenRows, Views, derive_seed, never_apart
-from likewise.data.crops import Crops
-from likewise.data.lazy_inputs import Unreadable, files_of, in_words, unreadable
-from likewise.data.reading import MAX_WORKERS, fetch, on_demand
+from likewise.data.image_files import Crops
+from likewise.data.lazy_inputs import MAX_WORKERS, Unreadable, fetch, files_of, in_words, on_demand, unreadable
 
 MAX_DEVICE_SHARE = 0.25  # largest fraction of an accelerator's free memory for the inputs of the training part
 ORDER, DRAW, DROPOUT, REPLACEMENT, NEGATIVES, CROPS = range(6)  # purposes of seeds

@@ -12,7 +12,7 @@ from typing import Any
 
 from lightning.pytorch.loggers import CSVLogger, Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 
-from likewise.files.suggestions import suggest
+from likewise.files.detection import suggest
 from likewise.instantiate import is_spec
 from likewise.runs import Run
 

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage] - the base of all of them
 from torch.optim import LBFGS, Optimizer
 
-from likewise.files.suggestions import suggest
+from likewise.files.detection import suggest
 from likewise.models import Encoder, Projected
 from likewise.models.depth import Block, blocks_of, names_of
 

@@ -15,8 +15,7 @@ import torch
 from likewise.configuration import resolve
 from likewise.configuration.options import EmbedOptions
 from likewise.data import Samples, Source, inputs_for_encoder, same_source
-from likewise.data.lazy_inputs import in_words
-from likewise.data.reading import spans_of
+from likewise.data.lazy_inputs import in_words, spans_of
 from likewise.data.reload import parted_as
 from likewise.inference.embedding import digest_of, encode_pieces, samples_for
 from likewise.inference.inputs import options_of, stream_samples

@@ -17,7 +17,7 @@ from likewise.data import Parts, parts_of_run
 from likewise.evaluation.arrays import features_of_parts, is_arrays
 from likewise.evaluation.feature_files import samples_of_arrays, vectors_in, whole_arrays
 from likewise.evaluation.linear import LinearPredictor
-from likewise.files.pickles import describe_pickle
+from likewise.files.detection import describe_pickle
 from likewise.instantiate import instantiate, instantiate_all
 from likewise.report import Section
 from likewise.runs import Run

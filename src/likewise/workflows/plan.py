@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from likewise import configuration
 from likewise.configuration.options import TrainOptions
-from likewise.files.formats import PARTIAL_SUFFIX
-from likewise.files.numbered import numbered
+from likewise.files.formats import PARTIAL_SUFFIX, numbered
 from likewise.instantiate import path_of
 
 if TYPE_CHECKING:

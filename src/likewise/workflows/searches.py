@@ -12,13 +12,12 @@ from torch import Tensor
 
 from likewise.configuration.options import SearchOptions
 from likewise.data import Samples, Texts, parts_of_run
-from likewise.data.ids import Ids
 from likewise.data.image_files import ImageFiles
+from likewise.data.lazy_inputs import Ids
 from likewise.evaluation.arrays import is_arrays
 from likewise.evaluation.features import Bar
-from likewise.files.detection import ARRAYS, exists, expanded, is_file_name, near
+from likewise.files.detection import ARRAYS, exists, expanded, is_file_name, near, suggest
 from likewise.files.formats import TABLES
-from likewise.files.suggestions import suggest
 from likewise.inference import Model, Stored, load
 from likewise.inference import search as searches
 from likewise.inference.inputs import words_of

@@ -12,8 +12,8 @@ from tqdm import tqdm
 
 from likewise.configuration import read
 from likewise.configuration.recipes import studies, study
+from likewise.data.lazy_inputs import use_progress
 from likewise.data.reload import loaded_once
-from likewise.files.waiting import use_progress
 from likewise.report.run_summary import INDENT
 from likewise.runs import Run
 from likewise.runs.score_format import format_count, format_score

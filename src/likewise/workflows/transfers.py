@@ -13,9 +13,9 @@ from likewise.configuration.draft import Option
 from likewise.configuration.options import TrainOptions
 from likewise.configuration.words import as_words, canonical_options, named_in, read
 from likewise.data import FewLabels, LabelNoise, Parts, Samples, Subset
+from likewise.data.lazy_inputs import use_progress
 from likewise.data.reload import fingerprint, parts_of, parts_of_run, same_source
 from likewise.evaluation import FewShot
-from likewise.files.waiting import use_progress
 from likewise.instantiate import as_list, class_of
 from likewise.losses import Loss
 from likewise.report import transfer as tables

@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.measuring.measurement import Measurement
 from benchmarks.measuring.results import HEAD, Timing, line, machine, write
-from likewise.cli.parsing import WordParser
+from likewise.cli import WordParser
 from likewise.files.numbered import numbered
 from likewise.files.suggestions import suggest
 from likewise.runs.score_format import format_count

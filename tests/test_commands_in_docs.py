@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from likewise.cli import _underscored, sweep
+from likewise.cli import _underscored
+from likewise.cli.experiments import parse_sweep
 from likewise.configuration import read, written
-from likewise.configuration.help import requested_help
+from likewise.configuration.command_line import requested_help
 from likewise.configuration.options import RECORDS
 from likewise.workflows import plan
 
@@ -54,7 +55,7 @@ def mistake(verb, words):
     """Say what a verb does not understand; None: it understands all."""
     try:
         if verb == "sweep":
-            planned = sweep._parse(words)[0]  # noqa: SLF001 - it reads and does nothing else
+            planned = parse_sweep(words)[0]
             planned.trials.update({name: trials[:1] for name, trials in planned.trials.items()})
             plan.configurations(planned)
         elif requested_help(words, verb) is None:

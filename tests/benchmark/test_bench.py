@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections import Counter
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import get_args
@@ -36,22 +35,15 @@ ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 
 
-def test_every_public_loss_is_measured():
-    public = {name for name in lw.__all__ if name.endswith("Loss")}
-    assert set(NAMES) == public
-    assert Counter(each.loss for each in OURS if each.name == "likewise").keys() == set(ENTRIES)
-
-
-def test_every_backend_is_measured_where_it_runs():
+def test_every_public_loss_is_measured_by_every_backend_where_it_runs():
+    assert set(NAMES) == {name for name in lw.__all__ if name.endswith("Loss")}
+    assert {each.loss for each in OURS if each.name == "likewise"} == set(ENTRIES)
     assert backends("cuda") == [name for name in get_args(Backend) if name != "auto"]
     assert set(backends("cuda")) - set(backends("cpu")) <= {"triton"}
     assert {"dense", "tiled"} <= set(backends("cpu"))
-
-
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_no_two_contenders_have_one_name(device):
-    keys = Counter(each.key for each in contenders(list(NAMES), backends(device), device))
-    assert set(keys.values()) == {1}
+    for device in ("cpu", "cuda"):
+        keys = [each.key for each in contenders(list(NAMES), backends(device), device)]
+        assert len(keys) == len(set(keys))
 
 
 @pytest.mark.parametrize("contender", [each for each in OURS if each.name != "torch.compile"], ids=str)
@@ -160,10 +152,14 @@ def test_a_contender_that_fails_once_is_named_and_left_alone():
 
 @pytest.mark.process
 def test_memory_on_the_cpu_is_that_of_the_step(monkeypatch):
+    """And a step that raises in its process says why."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     meter = CpuMeter(LOSSES.contenders)
+    (byol,) = (each for each in OURS if each.loss == "BYOLLoss")
+    with pytest.raises(Failed, match=r"^failed: \w*Error: "):
+        meter.peak(byol, CASE._replace(dtype="int8"))
     dense, *_ = (each for each in OURS if each.name == "dense form")
-    case = Case(2048, 16, "float32", "cpu")
+    case = CASE._replace(rows=2048)
     peak = meter.peak(dense, case)
     if peak.bytes is None:
         pytest.skip("this system does not tell a process's peak")
@@ -171,13 +167,6 @@ def test_memory_on_the_cpu_is_that_of_the_step(monkeypatch):
     assert 3 * matrix < peak.bytes < 12 * matrix
     (tiled,) = (each for each in OURS if each.key == ("SupConLoss", "likewise", "tiled"))
     assert meter.peak(tiled, case).bytes < 2 * matrix
-
-
-@pytest.mark.process
-def test_a_step_that_raises_in_its_process_says_why():
-    (patch,) = (each for each in OURS if each.loss == "BYOLLoss")
-    with pytest.raises(Failed, match=r"^failed: \w*Error: "):
-        CpuMeter(LOSSES.contenders).peak(patch, Case(64, 16, "int8", "cpu"))
 
 
 def test_inputs_on_a_gpu_are_rotated_past_its_cache(monkeypatch):
@@ -243,7 +232,7 @@ def test_a_run_leaves_a_table_a_file_and_a_plot(tmp_path, capsys):
 
 def test_what_is_not_installed_is_named_with_its_remedy(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(rivals, "find_spec", lambda _: None)
-    options = ("--losses", "BYOLLoss", "--sizes", "32", "--features", "8", "--device", "cpu", "--budget", "5")
+    options = ("--losses", "BYOLLoss", "--sizes", "32", "--features", "8", "--device", "cpu", "--budget", "1")
     assert main(["losses", *options, "--out", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     for name in ("pytorch-metric-learning", "lightly"):
@@ -256,28 +245,23 @@ def test_what_is_not_installed_is_named_with_its_remedy(tmp_path, capsys, monkey
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--device", "tpu"], "expected --device to be one of auto, cpu, cuda, got tpu"),
-        (["--losses", "SupCon"], "got SupCon, did you mean SupConLoss?"),
-        (["--backends", "tile"], "expected --backends to be among auto, "),
-        (["--sizes", "many"], "expected --sizes to be an integer, got many"),
-        (["--sizes", "16"], "expected --sizes to be 32 or more, got 16"),
-        (["--budget", "soon"], "expected --budget to be a number, got soon"),
-        (["--out", __file__], "expected --output to be a folder to write into, got "),
-        (["--sizes"], "expected at least one argument"),
+        ("--device tpu", "expected --device to be one of auto, cpu, cuda, got tpu"),
+        ("--device cuda", "expected --device auto or cpu, got cuda: torch sees no GPU here"),
+        ("--losses SupCon", "got SupCon, did you mean SupConLoss?"),
+        ("--backends tile", "expected --backends to be among auto, "),
+        ("--sizes many", "expected --sizes to be an integer, got many"),
+        ("--sizes 16", "expected --sizes to be 32 or more, got 16"),
+        ("--budget soon", "expected --budget to be a number, got soon"),
+        (f"--out {__file__}", "expected --output to be a folder to write into, got "),
+        ("--sizes", "expected at least one argument"),
     ],
 )
-def test_a_bad_option_ends_in_one_line(options, message, capsys):
-    assert main(["losses", *options]) == 2
-    told = capsys.readouterr().err
+def test_a_bad_option_ends_in_one_line(options, message, capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert main(["losses", *options.split()]) == 2
+    (told,) = capsys.readouterr().err.splitlines()
     assert told.startswith("error: ")
     assert message in told
-    assert told.count("\n") == 1
-
-
-def test_a_gpu_that_is_not_there_is_named(monkeypatch, capsys):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert main(["losses", "--device", "cuda"]) == 2
-    assert capsys.readouterr().err == "error: expected --device auto or cpu, got cuda: torch sees no GPU here\n"
 
 
 @pytest.mark.process

@@ -287,29 +287,3 @@ def test_ctrl_c_leaves_a_valid_file_and_says_where(tmp_path):
     assert rest.endswith(f"interrupted; {len(held)} results are in o/{results.name}\n")
     assert "Traceback" not in rest
     assert any(each["rows"] == 32 and math.isfinite(each["milliseconds"]) for each in held if not each["skipped"])
-
-
-@pytest.mark.process
-def test_the_core_alone_is_enough_to_measure(tmp_path):
-    """With neither a progress bar, a plotting library nor a parser of options."""
-    blocked = "tqdm", "plotly", "jsonargparse", "lightning", "sklearn", "scipy", "PIL", "yaml"
-    program = f"""
-import sys
-class Blocked:
-    def find_spec(self, name, *_):
-        if name.partition(".")[0] in {blocked!r}:
-            raise ModuleNotFoundError(name)
-sys.meta_path.insert(0, Blocked())
-import importlib.util
-found = importlib.util.find_spec
-importlib.util.find_spec = lambda name, *_: None if name in {blocked!r} else found(name)
-from benchmarks.__main__ import main
-sys.exit(main(["losses", "--losses", "TripletLoss", "--sizes", "32", "--device", "cpu", "--budget", "5"]))
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "no plot, as plotly is not installed: pip install 'likewise[train]'" in done.stdout
-    (results,) = (tmp_path / "bench").iterdir()
-    assert json.loads(results.read_text(encoding="utf-8"))["results"][0]["milliseconds"] > 0

@@ -48,7 +48,7 @@ def test_steps_in_a_graph_are_captured_once_and_replayed(monkeypatch):
 
 @pytest.mark.slow
 def test_steps_without_gradient_are_measured(tmp_path, capsys):
-    assert main(["views", "--sizes", "4", "--budget", "120", "--repeats", "1", "--out", str(tmp_path)]) == 0
+    assert main(["views", "--sizes", "4", "--budget", "10", "--repeats", "1", "--out", str(tmp_path)]) == 0
     (results,) = tmp_path.glob("*.json")
     held = json.loads(results.read_text(encoding="utf-8"))
     assert (held["measurement"], held["settings"]["side"]) == ("views", 32)

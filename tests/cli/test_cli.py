@@ -7,13 +7,14 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from command_worker import command
+from command_worker import command, end_of, start
 from sklearn.datasets import load_digits
 
 import likewise
@@ -377,18 +378,6 @@ def test_a_file_of_options_runs_nothing_but_classes_of_the_parts_kind(case, tmp_
     assert len([line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]) == 1
 
 
-@pytest.mark.process
-def test_a_reader_that_goes_away_costs_no_report(few, tmp_path):
-    command = [sys.executable, "-m", "likewise.cli", "train", *few["classes"]]
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as run:
-        run.stdout.close()
-        told = run.stderr.read().decode()
-    assert run.returncode == 0, told
-    assert next((tmp_path / "runs").iterdir()).joinpath("report.html").exists()
-
-
 def test_a_class_of_a_long_name_ruins_no_table(tmp_path, capsys):
     data = _npz(tmp_path / "long.npz", vectors=np.random.default_rng(0).normal(size=(40, 3)), labels=LONG[LABELS])
     words = [*data, "--encoder", "MLP", "--trainer.max_epochs", "1", "--report", "false"]
@@ -528,29 +517,20 @@ def test_a_missing_extra_is_named_with_its_remedy_in_one_line_without_a_tracebac
 
 
 @pytest.mark.process
-def test_ctrl_c_ends_a_run_with_130_and_without_its_name(tmp_path):
-    command = [sys.executable, "-m", "likewise.cli", "train", "--trainer.max_epochs", "10000", *SMALL]
-    with subprocess.Popen(
-        command,
-        cwd=tmp_path,
-        env=ENVIRONMENT,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        # a background job of a shell inherits "ignore"
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - nothing else runs here
-    ) as process:
-        seen = b""
-        while b"loss=" not in seen:
-            seen += process.stderr.read1()
-            assert process.poll() is None, seen
-        process.send_signal(signal.SIGINT)
-        rest = process.stderr.read().decode()
-    assert process.returncode == 130
+def test_ctrl_c_ends_a_run_with_130_and_without_its_name(few, tmp_path):
+    said = [tmp_path / "out", tmp_path / "err"]
+    process = start(["train", *few["classes"], "--trainer.max_epochs", "10000"], tmp_path, said=said)
+    while "loss=" not in (said[1].read_text() if said[1].exists() else ""):
+        assert process.exitcode is None, said[1].read_text()
+        time.sleep(0.1)
+    os.kill(process.pid, signal.SIGINT)
+    assert end_of(process) == 130
     (left,) = (tmp_path / "runs").iterdir()
-    written, again = "what the run had written is left in", "resume it with likewise train --resume"
-    assert rest.endswith(f"interrupted; {written} runs/{left.name}; {again} runs/{left.name}\n")
+    assert left.suffix == ".partial"
+    told, again = "what the run had written is left in", "resume it with likewise train --resume"
+    rest = said[1].read_text()
+    assert rest.endswith(f"interrupted; {told} runs/{left.name}; {again} runs/{left.name}\n")
     assert "Traceback" not in rest
-    assert [run.suffix for run in (tmp_path / "runs").iterdir()] == [".partial"]
 
 
 def test_a_warning_is_a_line_without_the_place_in_the_code(tmp_path):

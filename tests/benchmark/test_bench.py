@@ -1,14 +1,8 @@
 """`python -m benchmarks losses`: what it measures, what it predicts and skips, and what it leaves behind."""
 
 import json
-import math
-import os
 import re
-import signal
-import subprocess
-import sys
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -31,8 +25,6 @@ from meters import Told, pretend_gpu
 CASE = Case(64, 16, "float32", "cpu")
 OURS = contenders(list(NAMES), ["dense", "tiled"], "cpu")
 LOSSES = Measure(device="cpu", backends=("dense", "tiled"))
-ROOT = Path(__file__).parents[2]
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 
 
 def test_every_public_loss_is_measured_by_every_backend_where_it_runs():
@@ -78,7 +70,7 @@ def test_a_rival_computes_the_same_loss_and_gradient(name, loss):
     torch.testing.assert_close(*both, rtol=1e-4, atol=1e-6)
 
 
-def test_time_and_memory_are_predicted_from_the_largest_smaller_size():
+def test_a_step_runs_only_where_memory_and_time_reach_as_predicted_from_the_largest_smaller_size():
     assert Growth().seconds({}, 4096) == 0
     assert Growth().seconds({2048: 1.0, 8192: 3.0}, 16384) == 12
     assert Growth(time=1).seconds({2048: 1.0, 8192: 3.0}, 4096) == 2
@@ -87,9 +79,6 @@ def test_time_and_memory_are_predicted_from_the_largest_smaller_size():
     assert dense.bytes({4096: 1 << 30, 64: 5}, 8192, 128) == 4 << 30
     assert dense.bytes({256: 0}, 16384, 128) >= 8 * 4 * 16384**2  # what is reused hides a small one
     assert Growth().bytes({65536: 1 << 30}, 262144, 128) == 4 << 30
-
-
-def test_a_step_runs_only_where_memory_and_time_reach():
     assert prediction.why_not(6, 10, 1, 2) is None
     assert prediction.why_not(7 << 30, 10 << 30, 1, 2) == "would take about 7.0 GiB of 10 GiB free"
     assert prediction.why_not(0, 10, 30, 12) == "would take about 30 s, and 12 s are left for it"
@@ -264,26 +253,16 @@ def test_a_bad_option_ends_in_one_line(options, message, capsys, monkeypatch):
     assert message in told
 
 
-@pytest.mark.process
-def test_ctrl_c_leaves_a_valid_file_and_says_where(tmp_path):
-    options = ("--losses", "NPairsLoss", "--backends", "tiled", "--device", "cpu", "--out", "o", "--budget", "600")
-    command = [sys.executable, "-m", "benchmarks", "losses", *options, "--sizes", "32", "64", "4096", "65536"]
-    with subprocess.Popen(
-        command,
-        cwd=tmp_path,
-        env=ENVIRONMENT,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        # a background job of a shell inherits "ignore"
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - nothing else runs here
-    ) as process:
-        while not (line := process.stdout.readline()).startswith(b"       32  NPairsLoss       likewise, tiled"):
-            assert line, process.stderr.read()
-        process.send_signal(signal.SIGINT)
-        rest = process.stderr.read().decode()
-    assert process.returncode == 130
-    (results,) = (tmp_path / "o").iterdir()
+def test_ctrl_c_leaves_a_valid_file_and_says_where(tmp_path, monkeypatch, capsys):
+    def tell(_, rows):
+        if rows > 32:
+            raise KeyboardInterrupt
+        return Peak(None, 1e-6)
+
+    monkeypatch.setattr(Measure, "meter", lambda _: Told(tell))
+    options = "--losses NPairsLoss --backends tiled --device cpu --budget 600 --sizes 32 64"
+    assert main(["losses", *options.split(), "--out", str(tmp_path)]) == 130
+    (results,) = tmp_path.iterdir()
     held = json.loads(results.read_text(encoding="utf-8"))["results"]
-    assert rest.endswith(f"interrupted; {len(held)} results are in o/{results.name}\n")
-    assert "Traceback" not in rest
-    assert any(each["rows"] == 32 and math.isfinite(each["milliseconds"]) for each in held if not each["skipped"])
+    assert {each["rows"] for each in held} == {32}
+    assert capsys.readouterr().err.endswith(f"interrupted; {len(held)} results are in {results}\n")

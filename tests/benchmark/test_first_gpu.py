@@ -3,7 +3,6 @@
 import itertools
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -212,20 +211,6 @@ def test_it_goes_on_in_several_commands(monkeypatch, tmp_path, capsys):
 
 
 @pytest.mark.process
-def test_what_the_sanitizer_found_stands(monkeypatch, tmp_path):
-    """Though the cases that it ran are known when a later command goes on, and one that was cut short begins anew."""
-    code = f"write({RIGHT})\nsys.exit(0 if '--go-on' in sys.argv else {first_gpu.UNSOUND})"
-    cut = part(first_gpu.SANITIZER, f"write({RIGHT})\ntime.sleep(60)", module="smoke")
-    steps(monkeypatch, smoke=[cut])
-    words = ["--out", str(tmp_path), "--minutes"]
-    assert first_gpu.main([*words, "0.05"]) == 0
-    steps(monkeypatch, smoke=[part(first_gpu.SANITIZER, code, module="smoke")])
-    for _ in range(2):
-        assert first_gpu.main([*words, "0.5", "--resume"]) == 1
-        assert read(tmp_path / "summary.json")["smoke_test"]["accessed_memory_wrongly"]
-
-
-@pytest.mark.process
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_bad_options_and_a_missing_gpu_are_told_before_anything_runs(tmp_path, capsys):
     for words, told in (
@@ -241,33 +226,6 @@ def test_bad_options_and_a_missing_gpu_are_told_before_anything_runs(tmp_path, c
     assert told.startswith("error: expected an NVIDIA GPU that torch and Triton can use, got ")
     assert told.endswith(": --dry-run needs none")
     assert not (tmp_path / "new").exists()
-
-
-@pytest.mark.process
-def test_ctrl_c_while_a_process_is_being_started_ends_that_too(monkeypatch, tmp_path):
-    install, popen, kinds = signal.signal, subprocess.Popen, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before, begun = [signal.getsignal(kind) for kind in kinds], []
-
-    def started(*args, **keywords):
-        begun.append(popen(*args, **keywords))
-        os.kill(os.getpid(), signal.SIGINT)
-        return begun[-1]
-
-    steps(monkeypatch, smoke=[part("all", "time.sleep(60)"), part("next", "write()")])
-    monkeypatch.setattr(first_gpu.signal, "signal", install)
-    monkeypatch.setattr(first_gpu.subprocess, "Popen", started)
-    install(signal.SIGINT, signal.default_int_handler)
-    install(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        assert first_gpu.main(["--out", str(tmp_path), "--minutes", "5"]) == 130
-        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # as under nohup
-    finally:
-        for kind, handler in zip(kinds, before, strict=True):
-            install(kind, handler)
-        for each in begun:
-            each.kill()
-    assert [each.returncode for each in begun] == [-signal.SIGTERM]
-    assert read(tmp_path / "smoke" / "all.json")["state"] == "interrupted"
 
 
 def tried(tiles, *ms, weight="SupCon", difference=0.0):

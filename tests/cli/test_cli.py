@@ -92,7 +92,7 @@ def test_a_run_shows_its_progress_and_says_nothing_else_beside(finished):
 def test_the_embeddings_are_those_that_were_evaluated_and_metrics_have_a_row_for_every_step(finished):
     run = finished[2]
     saved = np.load(run.embeddings)
-    assert [saved[f"{part}_features"].shape for part in ("train", "test")] == [(1213, 64), (449, 64)]
+    assert [saved[f"{part}_features"].shape for part in ("train", "test")] == [(1213, 128), (449, 128)]
     assert run.scores["kNN", "accuracy"].count == len(saved["test_labels"]) == 449
     assert saved["test_names"].tolist() == [str(digit) for digit in range(10)]
     rows = np.concatenate([saved[f"{part}_rows"] for part in ("train", "validation", "test")])
@@ -174,65 +174,23 @@ def test_moco_is_a_loss_and_two_inputs_on_the_command_line(few, tmp_path, capsys
     assert (run / "config.yaml").read_text().count("likewise.training.") == 3  # two inputs and the schedule
 
 
-LOSS_AND_INPUT = '''
-from torch.nn.functional import cross_entropy, normalize
-
-from likewise.losses import Loss
-from likewise.training import InputContext, LossInput, Step
-
-
-class NearestCentre(Loss):
-    """Cross-entropy of the similarities to the centres of all classes."""
-
-    label_kinds = frozenset({"classes"})
-
-    def __init__(self, temperature: float = 0.1) -> None:
-        super().__init__()
-        self.temperature = temperature
-
-    def forward(self, embeddings: Tensor, labels: Tensor, centres: Tensor) -> Tensor:
-        logits = normalize(embeddings, dim=-1) @ normalize(centres, dim=-1).T / self.temperature  # (B, V, C)
-        return cross_entropy(logits.flatten(0, 1), labels.repeat_interleave(embeddings.shape[1]))
-
-
-class Centres(LossInput):
-    """The moving average of each class's embeddings, (C, E)."""
-
-    means: Tensor
-
-    def __init__(self, momentum: float = 0.9) -> None:
-        super().__init__()
-        self.momentum = momentum
-
-    def build(self, context: InputContext) -> None:
-        self.register_buffer("means", torch.randn(context.num_labels, context.embedding_dim))
-
-    def centres(self, step: Step) -> Tensor:
-        return self.means
-
-    def after_loss(self, step: Step) -> None:
-        z = step.embeddings.detach().mean(dim=1)
-        for label in step.labels.unique():
-            self.means[label].lerp_(z[step.labels == label].mean(dim=0), 1 - self.momentum)
-'''
-
-
 @pytest.mark.process
 def test_source_encoder_input_and_loss_of_a_users_own_train_from_this_folder(tmp_path):
-    """The source and the encoder of the page on the command, with its options, a loss and what it gets."""
-    page = (Path(__file__).parents[2] / "docs" / "command.md").read_text(encoding="utf-8")
+    """The source and the encoder of the page on the command, the loss and the input of that on methods."""
+    docs = Path(__file__).parents[2] / "docs"
     block = r'```python\n("""Parts of your own.*?)```\n\n    likewise (train .*?)\n\n'
-    own, words = re.search(block, page, re.DOTALL).groups()
-    (tmp_path / "mine.py").write_text(f"{own}\n{LOSS_AND_INPUT}")
-    words += " --loss mine.NearestCentre --inputs mine.Centres --inputs.momentum 0.8"
-    short = ["--trainer.max_epochs", "2", "--trainer.accelerator", "cpu", *TRAINED_ALONE]
-    result = command(*words.replace("\\\n", " ").split(), *short, folder=tmp_path)
+    own, words = re.search(block, (docs / "command.md").read_text(encoding="utf-8"), re.DOTALL).groups()
+    (tmp_path / "mine.py").write_text(own)
+    block = r'```python title="nnclr.py"\n(.*?)```\n\n.*?    likewise train (.*? --inputs.size) 1024\n'
+    own, more = re.search(block, (docs / "how-to" / "your-method.md").read_text(encoding="utf-8"), re.DOTALL).groups()
+    (tmp_path / "nnclr.py").write_text(own)
+    words = f"{words} {more.rpartition('likewise train ')[2]} 64 --trainer.max_epochs 2 --trainer.accelerator cpu"
+    result = command(*words.split(), *TRAINED_ALONE, folder=tmp_path)
     assert result.returncode == 0, result.stderr
     (run,) = (tmp_path / "runs").iterdir()
-    assert json.loads((run / "run.json").read_text())["parts"]["encoder"] == {
-        "class_path": "mine.Small",
-        "init_args": {"width": 32, "input_shape": [2]},
-    }
+    parts = json.loads((run / "run.json").read_text())["parts"]
+    assert parts["encoder"] == {"class_path": "mine.Small", "init_args": {"width": 32, "input_shape": [2]}}
+    assert (parts["loss"]["class_path"], parts["inputs"]["class_path"]) == ("nnclr.NNCLRLoss", "nnclr.Neighbours")
 
 
 def test_training_goes_on_from_another_runs_encoder(few, tmp_path, capsys):
@@ -273,7 +231,6 @@ def _npz(path, **arrays):
 
 
 LABELS = np.arange(40) % 2
-LONG = np.array(["a" * 300, "b\n" * 300])
 BAD = {
     "temperature": (["--loss.temperature", "0"], "expected temperature to be a positive number"),
     "views": (["--loss", "NTXentLoss", "--batches.views", "1"], "two or more views"),
@@ -376,13 +333,6 @@ def test_a_file_of_options_runs_nothing_but_classes_of_the_parts_kind(case, tmp_
     assert status == 2
     assert not (tmp_path / "ran").exists()
     assert len([line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]) == 1
-
-
-def test_a_class_of_a_long_name_ruins_no_table(tmp_path, capsys):
-    data = _npz(tmp_path / "long.npz", vectors=np.random.default_rng(0).normal(size=(40, 3)), labels=LONG[LABELS])
-    words = [*data, "--encoder", "MLP", "--trainer.max_epochs", "1", "--report", "false"]
-    assert main(["train", *words, "--runs", str(tmp_path / "runs")]) == 0
-    assert max(map(len, capsys.readouterr().out.replace(str(tmp_path), "").splitlines())) < 180
 
 
 def test_a_users_own_checkpoints_and_timer_stand_beside_ours(few, tmp_path):

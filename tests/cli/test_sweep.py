@@ -131,57 +131,48 @@ def test_a_grid_takes_every_combination_with_every_setting(tmp_path):
     assert json.loads(json.dumps(sweep.settings)) == sweep.settings
 
 
-def test_raw_inputs_are_evaluated_once_in_a_sweep_and_have_scores_in_every_run(digits, tmp_path, monkeypatch):
-    calls, evaluate = [], KNN.__call__
+def test_a_sweep_loads_its_data_and_evaluates_raw_inputs_once(digits, tmp_path, monkeypatch):
+    """Each run warns of the data, has the scores of raw inputs, and is the same when it is trained alone."""
+    calls, loads, evaluate, load = [], [], KNN.__call__, Arrays.load
 
     def counted(self, train, *others, **options):
         calls.append(train.kind)
         return evaluate(self, train, *others, **options)
 
-    monkeypatch.setattr(KNN, "__call__", counted)
-    words = ["--seeds", "2", *SETTINGS, "--evaluations", "KNN", "--evaluations.k", "13", "--report", "false", *digits]
-    words += ["--validation_epochs", "0"]
-    assert main(["sweep", *words, "--output", str(tmp_path / "sweep")]) == 0
-    assert (calls.count("encoder"), calls.count("raw inputs")) == (4, 1)
-    runs = [Run(path.parent) for path in (tmp_path / "sweep").glob("*/*/*/run.json")]
-    raw = {tuple(score for score in run.scores if score.features == "raw inputs") for run in runs}
-    assert len(runs) == 4
-    assert len(raw) == 1
-    calls.clear()
-    assert not (runs[0].folder / "report.html").exists()
-    assert main(["evaluate", str(runs[0].folder), "--evaluations", "[]", "--device", "cpu"]) == 0
-    assert (runs[0].folder / "report.html").exists()
-    assert calls == []
-    words = ["--evaluations", "KNN", "--evaluations.k", "11", "--report", "false", "--runs", str(tmp_path)]
-    assert main(["train", *digits, *words]) == 0
-    assert calls.count("raw inputs") == 1  # with other settings, anew
-
-
-@pytest.mark.parametrize("kept", [True, False], ids=["in memory", "too large to keep"])
-def test_data_in_memory_is_loaded_once_and_warns_each_run(digits, tmp_path, monkeypatch, kept):
-    calls, load = [], Arrays.load
-
-    def counted(self):
-        calls.append(self)
+    def loaded(self):
+        loads.append(self)
         warnings.warn("something about the data", stacklevel=1)
         return load(self)
 
-    monkeypatch.setattr(Arrays, "load", counted)
-    if not kept:
-        monkeypatch.setattr(reload, "MAX_KEPT_BYTES", 0)
-    words = ["--seeds", "2", *SETTINGS, "--evaluations", "KNN", "--report", "false", "--split_seeds", *digits]
+    monkeypatch.setattr(KNN, "__call__", counted)
+    monkeypatch.setattr(Arrays, "load", loaded)
+    words = ["--evaluations", "KNN", "--evaluations.k", "13", "--report", "false", "--validation_epochs", "0", *digits]
     with pytest.warns(UserWarning, match="something about the data") as said:
-        assert main(["sweep", *words, "--output", str(tmp_path / "sweep")]) == 0
-    assert len(calls) == (1 if kept else 7)  # two checks, four runs, their comparison
+        assert main(["sweep", "--seeds", "2", *SETTINGS, *words, "--output", str(tmp_path / "sweep")]) == 0
+    assert (calls.count("encoder"), calls.count("raw inputs"), len(loads)) == (4, 1, 1)
     assert sum("something about the data" in str(of.message) for of in said) == 4
+    runs = [Run(path.parent) for path in (tmp_path / "sweep").glob("*/*/*/run.json")]
+    raw = {tuple(score for score in run.scores if score.features == "raw inputs") for run in runs}
+    assert (len(runs), len(raw)) == (4, 1)
     calls.clear()
-    run = Run(next((tmp_path / "sweep").glob("2-*/seed-1/*/run.json")).parent)
-    with pytest.warns(UserWarning, match="something about the data"):
-        assert main(["train", "--config", str(run.configuration), "--runs", str(tmp_path / "again")]) == 0
-    (again,) = (tmp_path / "again").iterdir()
-    assert (again / "encoder.safetensors").read_bytes() == run.weights.read_bytes()
-    assert Run(again).metadata["samples"] == run.metadata["samples"]
-    assert len(calls) == 1
+    assert not runs[0].report.exists()
+    monkeypatch.setattr(Arrays, "load", load)
+    assert main(["evaluate", str(runs[0].folder), "--evaluations", "[]", "--device", "cpu"]) == 0
+    assert (runs[0].report.exists(), calls) == (True, [])
+    assert main(["train", "--config", str(runs[0].configuration), "--runs", str(tmp_path / "again")]) == 0
+    again = Run(next((tmp_path / "again").iterdir()))
+    assert again.weights.read_bytes() == runs[0].weights.read_bytes()
+    assert again.metadata["samples"] == runs[0].metadata["samples"]
+    assert calls.count("raw inputs") == 1  # alone, anew
+
+
+def test_data_too_large_to_keep_are_loaded_by_each_run(digits, tmp_path, monkeypatch):
+    loads, load = [], Arrays.load
+    monkeypatch.setattr(Arrays, "load", lambda self: (loads.append(self), load(self))[1])
+    monkeypatch.setattr(reload, "MAX_KEPT_BYTES", 0)
+    words = ["--evaluations", "[]", "--report", "false", *digits]
+    assert main(["sweep", "--seeds", "1", *SETTINGS, *words, "--output", str(tmp_path / "sweep")]) == 0
+    assert len(loads) >= 4  # two checks, two runs
 
 
 # --- tuning ----------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -16,7 +16,6 @@ from benchmarks.measuring.case import Case, Failed, Peak, Sampler, leaves, run
 from benchmarks.measuring.cpu import CpuMeter
 from benchmarks.measuring.cuda import CudaMeter
 from benchmarks.measuring.prediction import Growth
-from benchmarks.measuring.results import Timing, machine, write
 from benchmarks.measuring.rivals import missing
 from benchmarks.measuring.schedule import Timetable
 from likewise.operator import Backend
@@ -83,21 +82,6 @@ def test_a_step_runs_only_where_memory_and_time_reach_as_predicted_from_the_larg
     assert prediction.why_not(7 << 30, 10 << 30, 1, 2) == "would take about 7.0 GiB of 10 GiB free"
     assert prediction.why_not(0, 10, 30, 12) == "would take about 30 s, and 12 s are left for it"
     assert prediction.why_not(0, 10, 0, -1) == "no time is left for it"
-
-
-def test_free_memory_is_the_least_that_the_machine_and_the_control_group_tell(tmp_path):
-    assert prediction.free_bytes("cpu", tmp_path) == prediction.UNTOLD
-    groups = tmp_path / "sys/fs/cgroup"
-    groups.mkdir(parents=True)
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/meminfo").write_text("MemTotal: 9000 kB\nMemAvailable:    8000 kB\n")
-    assert prediction.free_bytes("cpu", tmp_path) == 8000 * 1024
-    (groups / "memory.max").write_text("max\n")
-    (groups / "memory.current").write_text("3000000\n")
-    assert prediction.free_bytes("cpu", tmp_path) == 8000 * 1024
-    (groups / "memory.max").write_text("5000000\n")
-    (groups / "memory.stat").write_text("anon 2000000\ninactive_file 1000000\n")
-    assert prediction.free_bytes("cpu", tmp_path) == 3_000_000
 
 
 def _results(meter, *sizes):
@@ -185,17 +169,6 @@ def test_a_step_that_a_gpu_cannot_run_says_why(monkeypatch):
 
     with pytest.raises(Failed, match=r"^failed: OutOfMemoryError: CUDA out of memory. Tried to allocate 1 GiB$"):
         CudaMeter().peak(replace(OURS[0], make=fail), CASE)
-
-
-def test_the_file_is_valid_json_whatever_it_holds(tmp_path):
-    path = tmp_path / "a.json"
-    for results in ([], [Timing("SupConLoss", "likewise", "tiled", 64, "float32", skipped="würde „34 GB“ nehmen")]):
-        write(path, machine("cpu"), results)
-        held = json.loads(path.read_text(encoding="utf-8"))
-        assert held["results"] == [asdict(result) for result in results]
-    assert held["threads"] == torch.get_num_threads()
-    assert held["versions"]["torch"] == torch.__version__
-    assert [each.name for each in tmp_path.iterdir()] == ["a.json"]
 
 
 @pytest.mark.slow

@@ -76,7 +76,7 @@ def test_a_run_shows_its_progress_and_says_nothing_else_beside(finished):
     lines = re.split(r"[\r\n]+", finished[1].stderr)
     table = list(takewhile(lambda line: line.startswith("  "), lines))  # what goes in
     assert [line.split()[0] for line in table[:2]] == ["samples", "inputs"]
-    lines = lines[len(table) :]
+    lines = [line for line in lines[len(table) :] if " s a step: done at about " not in line]  # on a slow machine
     steps = [line for line in lines if re.fullmatch(r"training: \d+/270 steps, epoch=\d+, loss=\d+\.\d+", line)]
     assert len(steps) == 30
     validated = [re.fullmatch(r"validation (.*): kNN, accuracy \d+\.\d+ % \[.*\]", line) for line in lines]
@@ -106,13 +106,13 @@ def test_the_embeddings_are_those_that_were_evaluated_and_metrics_have_a_row_for
     assert all(float(row["loss"]) > 0 and float(row["positives_per_anchor"]) > 1 for row in metrics)
 
 
-@pytest.mark.filterwarnings("ignore:.*logging interval.*")
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("max_epochs", "0"), ("log_every_n_steps", "1000"), ("fast_dev_run", "true"), ("precision", "bf16-true")],
+    [("max_epochs", "0"), ("fast_dev_run", "true"), ("precision", "bf16-true")],
 )
 def test_a_run_that_logs_nothing_or_computes_otherwise_is_whole_too(option, value, few, tmp_path):
-    assert main(["train", *few["classes"], f"--trainer.{option}", value, "--runs", str(tmp_path)]) == 0
+    words = [f"--trainer.{option}", value, "--evaluations", "KNN", "--runs", str(tmp_path)]
+    assert main(["train", *few["classes"], *words]) == 0
     (run,) = tmp_path.iterdir()
     assert (run / "report.html").stat().st_size > 1_000_000
     assert run.suffix != ".partial"

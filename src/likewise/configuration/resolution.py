@@ -157,14 +157,8 @@ def _expanded(options: Sequence[Option], root: Class) -> list[Option]:
     """Expand words that stand for a class with arguments; options that are named themselves win."""
     values, spelt_out = {option.name: option.value for option in options}, list[Option]()
     for option in options:
-        more = None
-        if (
-            option.name in PARTS
-            and not option.adds
-            and isinstance(option.value, str)
-            and (base := root.part(option.name))
-        ):
-            more = expanded(option.name, option.value, base, values)
+        base = root.part(option.name) if option.name in PARTS and not option.adds else None
+        more = expanded(option.name, option.value, base, values) if base and isinstance(option.value, str) else None
         spelt_out += [each for each in more or [option] if each.name == option.name or each.name not in values]
     return spelt_out
 

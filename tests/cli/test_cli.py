@@ -190,7 +190,8 @@ def test_source_encoder_input_and_loss_of_a_users_own_train_from_this_folder(tmp
     (run,) = (tmp_path / "runs").iterdir()
     parts = json.loads((run / "run.json").read_text())["parts"]
     assert parts["encoder"] == {"class_path": "mine.Small", "init_args": {"width": 32, "input_shape": [2]}}
-    assert (parts["loss"]["class_path"], parts["inputs"]["class_path"]) == ("nnclr.NNCLRLoss", "nnclr.Neighbours")
+    classes = [spec["class_path"] for spec in (parts["loss"], *parts["inputs"])]
+    assert classes == ["nnclr.NNCLRLoss", "nnclr.Neighbours"]
 
 
 def test_training_goes_on_from_another_runs_encoder(few, tmp_path, capsys):

@@ -159,11 +159,12 @@ def test_a_sweep_loads_its_data_and_evaluates_raw_inputs_once(digits, tmp_path, 
     monkeypatch.setattr(Arrays, "load", load)
     assert main(["evaluate", str(runs[0].folder), "--evaluations", "[]", "--device", "cpu"]) == 0
     assert (runs[0].report.exists(), calls) == (True, [])
-    assert main(["train", "--config", str(runs[0].configuration), "--runs", str(tmp_path / "again")]) == 0
+    words = ["--config", str(runs[0].configuration), "--evaluations.k", "11", "--runs", str(tmp_path / "again")]
+    assert main(["train", *words]) == 0
     again = Run(next((tmp_path / "again").iterdir()))
     assert again.weights.read_bytes() == runs[0].weights.read_bytes()
     assert again.metadata["samples"] == runs[0].metadata["samples"]
-    assert calls.count("raw inputs") == 1  # alone, anew
+    assert calls.count("raw inputs") == 1  # with other settings, anew
 
 
 def test_data_too_large_to_keep_are_loaded_by_each_run(digits, tmp_path, monkeypatch):

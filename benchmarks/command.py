@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.measuring.measurement import Measurement
 from benchmarks.measuring.results import HEAD, Timing, line, machine, write
-from likewise.cli.parsing import WordParser
+from likewise.cli import WordParser
 from likewise.files.detection import suggest
 from likewise.files.formats import numbered
 from likewise.runs.score_format import format_count

@@ -15,11 +15,12 @@ from functools import cache
 from itertools import product
 from math import sqrt
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import fmean
 from typing import Any
 
+import numpy as np
 import yaml
-from scipy.stats import t
+from scipy.special import stdtr, stdtrit  # Student's distribution and its inverse, without a second of imports
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -47,6 +48,12 @@ if (RESULTS / "claims.yaml").is_file():  # a source distribution has no results
     CLAIMS = yaml.safe_load((RESULTS / "claims.yaml").read_text(encoding="utf-8"))
 
 
+class Values(dict):
+    """By setting and seed, a score's value and the seconds of its run; a cache takes it, as an object."""
+
+    __hash__ = object.__hash__
+
+
 @cache
 def scores(file):
     """Return the values and seconds of each score by setting and seed; raw inputs are a setting, trials too."""
@@ -57,7 +64,7 @@ def scores(file):
             features = of.get("features", "encoder")
             setting = of["setting"] if features == "encoder" else BEGUN if features == BEGUN else RAW
             setting += f", {of['options']}" if of.get("options") else ""
-            of_setting = found.setdefault(score, {}).setdefault(setting, {})
+            of_setting = found.setdefault(score, Values()).setdefault(setting, {})
             place = len(of_setting) if setting in BASELINES else int(of.get("seed", 0))
             of_setting[place] = float(of["value" if "value" in of else "validation"]), float(of.get("seconds", 0))
     return found
@@ -65,20 +72,21 @@ def scores(file):
 
 def interval(values):
     """Return a mean and half of Student's 95 % interval, both in percent; of one value the second is None."""
-    values = [100 * value for value in values]
+    values = 100 * np.asarray(values)
     if len(values) < 2:
-        return mean(values), None
-    return mean(values), t.ppf(0.975, len(values) - 1) * stdev(values) / sqrt(len(values))
+        return values.mean(), None
+    return values.mean(), stdtrit(len(values) - 1, 0.975) * values.std(ddof=1) / sqrt(len(values))
 
 
 def paired(of_score, setting, first):
     """Return the differences of two settings by seed, to raw inputs those to their mean."""
     ours, theirs = of_score[setting], of_score[first]
     if first == RAW:
-        theirs = dict.fromkeys(ours, (mean(value for value, _ in theirs.values()), 0.0))
+        theirs = dict.fromkeys(ours, (fmean(value for value, _ in theirs.values()), 0.0))
     return [ours[seed][0] - theirs[seed][0] for seed in ours if seed in theirs]
 
 
+@cache
 def by_holm(of_score, first):
     """Return the settings that differ from the first by more than chance, with the sign of their difference."""
     p_values = {}
@@ -86,8 +94,8 @@ def by_holm(of_score, first):
         each = paired(of_score, setting, first) if setting not in {first, *BASELINES} else []
         if len(each) > 1:
             centre, half = interval(each)
-            error = half / t.ppf(0.975, len(each) - 1)
-            p = 2 * t.sf(abs(centre) / error, len(each) - 1) if error > 1e-9 else 1.0  # equal differences say nothing
+            error = half / stdtrit(len(each) - 1, 0.975)
+            p = 2 * stdtr(len(each) - 1, -abs(centre) / error) if error > 1e-9 else 1.0  # equal differences say nothing
             p_values[setting] = p, "↑" if centre > 0 else "↓"
     found = {}
     for place, (setting, (p, arrow)) in enumerate(sorted(p_values.items(), key=lambda item: item[1][0])):
@@ -205,7 +213,7 @@ def _of_setting(found, title, head, setting, first):
     """Return the numbers of a cell whose row is a setting, and its arrow."""
     if head == "training":
         seconds = [of for each in found.values() for _, of in each.get(setting, {}).values()]
-        return ([mean(seconds)] if setting not in BASELINES else []), ""
+        return ([fmean(seconds)] if setting not in BASELINES else []), ""
     names = {narrow(score): score for score in found} | {score.lower(): score for score in found}
     of_score = found[names[next(key for key in (head, head.lower(), title.lower()) if key in names)]]
     if head.startswith("difference to "):

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from likewise.cli import _underscored, sweep
+from likewise.cli import _underscored
+from likewise.cli.experiments import parse_sweep
 from likewise.configuration import read, written
-from likewise.configuration.help import requested_help
+from likewise.configuration.command_line import requested_help
 from likewise.configuration.options import RECORDS
 from likewise.workflows import plan
 
@@ -21,6 +22,7 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
     *(ROOT / name / "README.md" for name in (".", "benchmarks", "examples")),
 ]
+TEXTS = {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for page in PAGES}
 VERB = rf"(?:{'|'.join([*RECORDS, 'sweep'])})\b"
 FILES = {
     "items.jsonl": '{"item": 3}\n',
@@ -54,7 +56,7 @@ def mistake(verb, words):
     """Say what a verb does not understand; None: it understands all."""
     try:
         if verb == "sweep":
-            planned = sweep._parse(words)[0]  # noqa: SLF001 - it reads and does nothing else
+            planned = parse_sweep(words)[0]
             planned.trials.update({name: trials[:1] for name, trials in planned.trials.items()})
             plan.configurations(planned)
         elif requested_help(words, verb) is None:
@@ -64,13 +66,8 @@ def mistake(verb, words):
     return None
 
 
-TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "page", [page for page, text in TEXTS.items() if any(commands(text))], ids=lambda page: str(page.relative_to(ROOT))
-)
+@pytest.mark.parametrize("page", [page for page, text in TEXTS.items() if any(commands(text))])
 def test_every_command_of_a_page_is_understood(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("runs/RUN").mkdir(parents=True)
@@ -109,30 +106,28 @@ def named_extras(text):
     return {extra for names in several for name in names.split(",") for extra in brought(name)}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_page_names_the_extras_that_its_commands_need(page):
+def test_a_page_names_the_extras_that_its_commands_need():
     """Where the reader is: in the line that installs them, or a mention such as `likewise[images]`."""
-    there = named_extras(TEXTS[page])
     lacking = {}
-    for verb, *words in commands(TEXTS[page]):
-        line = shlex.join([verb, *words])
-        needed = next((extra for extra, pattern in NEEDS.items() if re.search(pattern, line)), None)
-        if needed is not None and needed not in there:
-            lacking.setdefault(needed, line)
+    for page, text in TEXTS.items():
+        there = named_extras(text)
+        for verb, *words in commands(text):
+            line = shlex.join([verb, *words])
+            needed = next((extra for extra, pattern in NEEDS.items() if re.search(pattern, line)), None)
+            if needed is not None and needed not in there:
+                lacking.setdefault((page, needed), line)
     assert lacking == {}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_what_a_page_installs_and_runs_is_there(page):
-    """Extras are those of pyproject.toml, scripts are the repository's, and nothing is said to be on an index."""
-    text = TEXTS[page]
-    assert "pip install likewise" not in text.replace("by `pip install likewise`", "")  # of how to release
-    named_extras(text)
-    scripts = re.findall(r"(?<![\w/])(?:benchmarks|docs/scripts|examples|\.ci)/[\w/]+\.py", text)
-    assert [script for script in scripts if not (ROOT / script).is_file()] == []
-    measurements = re.findall(r"python -m benchmarks\.?\s?([a-z][\w-]+)", text)
+def test_what_a_page_installs_and_runs_is_there():
+    """Scripts are the repository's, measurements those that there are, and nothing is said to be on an index."""
     known = {file.stem.replace("_", "-") for file in (ROOT / "benchmarks").glob("*.py")}
-    assert [name for name in measurements if name.replace("_", "-") not in known] == []
+    for page, text in TEXTS.items():
+        assert "pip install likewise" not in text.replace("by `pip install likewise`", ""), page  # of how to release
+        scripts = re.findall(r"(?<![\w/])(?:benchmarks|docs/scripts|examples|\.ci)/[\w/]+\.py", text)
+        assert [script for script in scripts if not (ROOT / script).is_file()] == [], page
+        measurements = re.findall(r"python -m benchmarks\.?\s?([a-z][\w-]+)", text)
+        assert [name for name in measurements if name.replace("_", "-") not in known] == [], page
 
 
 def test_a_command_that_is_not_understood_is_found():

@@ -57,14 +57,6 @@ def test_a_script_prints_a_better_number_than_it_starts_from(name, capsys, monke
     assert printed(text, f"{words} {after}") > printed(text, f"{words} {before}") + least
 
 
-def test_translations_are_found_in_two_files_of_real_sentences(real_data, capsys, monkeypatch):
-    """The validation part of Multi30k, 1,014 pairs, as the least of what there is."""
-    files = [str(real_data / "multi30k" / f"val.{language}.gz") for language in ("en", "de")]
-    monkeypatch.setattr(sys, "argv", ["translations.py", *files])
-    runpy.run_path(str(EXAMPLES / "translations.py"), run_name="__main__")
-    assert printed(capsys.readouterr().out, "recall@1 first to second of encoder") > 0.1
-
-
 def test_the_new_loss_is_sup_con_where_all_trust_is_one():
     """The same loss comes from a matrix, and both have its gradient."""
     example = runpy.run_path(str(EXAMPLES / "pair_weights.py"))

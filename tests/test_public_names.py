@@ -17,14 +17,6 @@ FEW = {"PIL", "datasets", "onnxruntime", "timm", "torchvision"}  # what some sou
 HEAVY = {"numpy", *CORE, *EXTRAS, *FEW}
 
 
-def loaded_by(*words):
-    """Return the heavy packages that a fresh interpreter has after running some words."""
-    loaded = "{name.partition('.')[0] for name in sys.modules}"
-    script = "\n".join(["import sys", *words, f"print(*{loaded} & {HEAVY!r})"])
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    return set(done.stdout.splitlines()[-1].split())
-
-
 def test_type_checkers_are_told_the_same_names():
     """What stands under TYPE_CHECKING is what __all__ lists, and each is found at run time where it says."""
     tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
@@ -39,23 +31,30 @@ def test_type_checkers_are_told_the_same_names():
         assert name in dir(likewise)
 
 
-@pytest.mark.process
-def test_rooms_and_losses_are_found_after_the_package_alone():
-    """In an interpreter that has imported nothing but the package; losses load the core's libraries, and no more.
+STAGES = [
+    "import likewise; dir(likewise); likewise.__version__",
+    "from likewise.cli import main; main(['dance'])",
+    "with contextlib.suppress(SystemExit): main(['--help'])",
+    "for room in ('memory', 'pairs', 'losses'): assert getattr(likewise, room) is sys.modules[f'likewise.{room}']",
+    "from likewise import SupConLoss, contrast, data, models",
+    "from likewise.workflows import embedding, evaluation, prediction, searches",
+]
 
-    Nor do the rooms of data and of models, before a source or an encoder is made that needs more.
+
+@pytest.mark.process
+def test_nothing_heavy_is_loaded_before_it_is_needed():
+    """Nothing by the package and the command's help; by losses, data and models what the core needs.
+
+    Nor do verbs that train nothing load libraries of training, or of some sources and encoders alone.
     """
-    rooms = [f"assert likewise.{room} is sys.modules['likewise.{room}']" for room in ("memory", "pairs", "losses")]
-    loaded = loaded_by("import likewise", *rooms, "from likewise import SupConLoss, contrast, data, models")
-    assert loaded >= CORE
-    assert not loaded & (EXTRAS | FEW)
-
-
-@pytest.mark.process
-def test_verbs_that_train_nothing_load_no_library_of_training():
-    """Embed, search, predict and evaluate begin with what reads data and draws pages."""
-    verbs = ", ".join(f"likewise.workflows.{verb}" for verb in ("embedding", "searches", "prediction", "evaluation"))
-    assert not loaded_by(f"import {verbs}") & {"lightning", "sklearn", "timm", "torchvision", "datasets"}
+    loaded = f"sorted({{name.partition('.')[0] for name in sys.modules}} & {HEAVY!r})"
+    script = "\n".join(["import contextlib, sys", *(f"{stage}\nprint('loaded', *{loaded})" for stage in STAGES)])
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    *before, _, core, verbs = [set(line.split()[1:]) for line in done.stdout.splitlines() if line.startswith("loaded")]
+    assert before == [set()] * 3
+    assert core >= CORE
+    assert not core & (EXTRAS | FEW)
+    assert not verbs & {"lightning", "sklearn", "timm", "torchvision", "datasets"}
 
 
 def test_every_loss_and_similarity_is_public():
@@ -69,19 +68,6 @@ def test_what_there_is_not_is_an_attribute_error():
     with pytest.raises(ImportError, match="cannot import name 'nothing'"):
         from likewise import nothing  # noqa: F401, PLC0415
     assert not hasattr(likewise, "torch")
-
-
-@pytest.mark.process
-@pytest.mark.parametrize(
-    "words",
-    [
-        "import likewise; dir(likewise); likewise.__version__",
-        "from likewise.cli import main; sys.argv = ['likewise', '--help']\ntry: main()\nexcept SystemExit: pass",
-        "from likewise.cli import main; main(['dance'])",
-    ],
-)
-def test_the_package_and_the_commands_help_load_nothing_heavy(words):
-    assert loaded_by(words) == set()
 
 
 def test_the_version_is_the_distributions():

@@ -1,32 +1,20 @@
-"""The whole way on real data that is not ours: handwritten characters, from an array file to a measured encoder."""
+"""The whole way on real data that is not ours, from an array file to a measured encoder: characters, and music."""
 
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from likewise.cli import main
-from likewise.evaluation import paired_difference
 from likewise.runs import Run
 
-pytestmark = [pytest.mark.process, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*"),
+]
 
 
-def trained(folder, words):
-    """Train in a process of its own, in a folder, and return the run's."""
-    command = [sys.executable, "-m", "likewise.cli", "train", *words.split()]
-    command += ["--trainer.accelerator", "cpu", "--report", "false"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-    (run,) = (folder / "runs").iterdir()
-    return run
-
-
-def test_new_characters_are_learned_from_one_drawing(real_data, tmp_path):
+def test_new_characters_are_learned_from_one_drawing(real_data, tmp_path, monkeypatch):
     """Prototypical networks on six alphabets of Omniglot, for a minute: two others at 5-way 1-shot above 70 %."""
     pack = np.load(real_data / "omniglot" / "omniglot_bits.npz")
     alphabets = [str(name)[2:].rpartition("/")[0] for name in pack["chars"]]
@@ -40,37 +28,17 @@ def test_new_characters_are_learned_from_one_drawing(real_data, tmp_path):
     (tmp_path / "split.json").write_text(json.dumps(split))
     words = "--recipe prototypical-omniglot-few-shot --data Arrays --data.path characters.npz --data.size 28 "
     words += "--split ByClass --split.file split.json --split.rotations true --encoder.width 32 --evaluations FewShot "
-    run = trained(tmp_path, f"{words} --trainer.max_epochs 2 --batches.ways 30")
+    words += "--trainer.max_epochs 1 --batches.ways 30 --trainer.accelerator cpu --report false"
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", *words.split()]) == 0
+    (run,) = (tmp_path / "runs").iterdir()
     ours, raw = (Run(run).scores["few-shot", "5-way 1-shot accuracy", of] for of in ("encoder", "raw inputs"))
     assert ours.value > 0.7
     assert ours.low > raw.high
 
 
-def test_characters_are_told_apart_better_than_by_their_pixels(real_data, tmp_path):
-    """Thirty characters by twenty drawers, five of them held out: the encoder beats raw pixels, by kNN and linearly."""
-    pack = np.load(real_data / "omniglot" / "omniglot_bits.npz")
-    chosen = np.isin(pack["char"], np.unique(pack["char"][~pack["evaluation"]])[:30])
-    ink = np.unpackbits(pack["bits"][chosen], axis=1)[:, : 105 * 105].reshape(-1, 21, 5, 21, 5)
-    images = ink.mean(axis=(2, 4), dtype=np.float32)
-    test = pack["drawer"][chosen] > np.sort(np.unique(pack["drawer"]))[14]
-    np.savez(tmp_path / "characters.npz", images=images, labels=pack["char"][chosen], test=test)
-    run = trained(tmp_path, "--data Arrays --data.path characters.npz --encoder.width 16")
-    scores = [
-        score for score in Run(run).scores if (str(score.group), score.part, score.epoch) == ("all", "test", None)
-    ]
-    assert {score.evaluation for score in scores} == {"kNN", "linear probe", "retrieval"}
-    outcomes = {of.key: of for of in Run(run).outcomes}
-    for score in scores:
-        encoder, raw = (
-            outcomes[score.evaluation, score.metric.name, kind, "test"] for kind in ("encoder", "raw inputs")
-        )
-        difference = paired_difference(encoder, raw)
-        assert difference.count == 150
-        assert difference.low > 0, score
-
-
 def test_labels_of_music_are_predicted_better_than_from_its_descriptors(real_data, tmp_path):
-    """NWS on emotions, official parts: mAP of the probe on frozen features, two points above raw, with three seeds."""
+    """NWS on emotions, official parts: mAP of the probe on frozen features, two points above raw."""
     pack = np.load(real_data / "mulan" / "emotions.npz")
     np.savez(
         tmp_path / "emotions.npz",
@@ -80,9 +48,7 @@ def test_labels_of_music_are_predicted_better_than_from_its_descriptors(real_dat
     )
     words = ["--recipe", "nws-vectors", "--data.path", str(tmp_path / "emotions.npz"), "--trainer.accelerator", "cpu"]
     words += ["--batches.batch_size", "32", "--validation_epochs", "40", "--evaluations", "LinearProbe"]
-    for seed in range(3):
-        runs = tmp_path / str(seed)
-        assert main(["train", *words, "--seed", str(seed), "--report", "false", "--runs", str(runs)]) == 0
-        (run,) = runs.iterdir()
-        ours, raw = (Run(run).scores["linear probe", "mAP", of].value for of in ("encoder", "raw inputs"))
-        assert ours > raw + 0.02, (seed, ours, raw)
+    assert main(["train", *words, "--report", "false", "--runs", str(tmp_path / "runs")]) == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    ours, raw = (Run(run).scores["linear probe", "mAP", of].value for of in ("encoder", "raw inputs"))
+    assert ours > raw + 0.02

@@ -27,22 +27,22 @@ def _run(tmp_path, encoder=None, spec=PLAIN):
 
 
 def test_a_run_takes_its_name_when_it_is_whole_and_is_found_by_either(tmp_path):
+    stages = [Run.create(tmp_path, "stages").stage]
     run = _run(tmp_path)
     partial = run.folder
     assert partial.suffix == ".partial"
+    stages.append(run.stage)
     whole = run.finalize()
+    assert [*stages, whole.stage] == ["training", "evaluation", "finished"]
     assert whole.folder == partial.with_name(run.name)
     assert Run.open(partial) == Run.open(whole.folder) == whole
     assert whole.finalize() == whole
 
 
-def test_runs_started_in_the_same_second_have_different_names(tmp_path):
+def test_runs_started_in_the_same_second_have_different_names_in_a_folder_that_can_be_made(tmp_path):
     runs = [Run.create(tmp_path, "same") for _ in range(3)]
     runs += [Run.create(tmp_path, "same").finalize() for _ in range(3)]
     assert len({run.name for run in runs}) == len(list(tmp_path.iterdir())) == 6
-
-
-def test_a_folder_for_runs_that_cannot_be_created_is_refused(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match="expected a folder to write runs into"):
         Run.create(tmp_path / "file", "x")
@@ -60,14 +60,6 @@ def test_a_run_that_fails_stays_only_if_it_did_work(tmp_path, trained):
     assert getattr(caught.value, "__notes__", []) == [f"left in {run.folder}"] * trained
 
 
-def test_the_stage_follows_from_the_files(tmp_path):
-    run = Run.create(tmp_path, "stages")
-    stages = [run.stage]
-    run.save_encoder(MLP((3,)))
-    stages.append(run.stage)
-    assert [*stages, run.finalize().stage] == ["training", "evaluation", "finished"]
-
-
 def test_a_file_is_complete_or_absent(tmp_path):
     run = Run.create(tmp_path, "whole")
     run.write("scores.csv", b"before")
@@ -75,6 +67,11 @@ def test_a_file_is_complete_or_absent(tmp_path):
         beside.write_bytes(b"half")
         raise RuntimeError
     assert run.scores_file.read_bytes() == b"before"
+    for content in (b"one", b"two", b"three"):  # the previous checkpoint is kept
+        beside = run.folder / "beside"
+        beside.write_bytes(content)
+        run.adopt_checkpoint(beside)
+    assert (run.checkpoint.read_bytes(), run.checkpoint_before.read_bytes()) == (b"three", b"two")
 
 
 def _found(value, *, epoch=None, metric="accuracy"):
@@ -107,15 +104,6 @@ def test_scores_that_were_damaged_are_told(tmp_path):
     run.write("outcomes.npz", b"PK cut")
     with pytest.raises(ValueError, match="evaluate the run again"):
         _ = run.outcomes
-
-
-def test_the_previous_checkpoint_is_kept(tmp_path):
-    run = Run.create(tmp_path, "checkpoints")
-    for content in (b"one", b"two", b"three"):
-        beside = run.folder / "beside"
-        beside.write_bytes(content)
-        run.adopt_checkpoint(beside)
-    assert (run.checkpoint.read_bytes(), run.checkpoint_before.read_bytes()) == (b"three", b"two")
 
 
 LINEAR = {"class_path": "torch.nn.Linear", "init_args": {"in_features": 3, "out_features": 5}}
@@ -180,12 +168,6 @@ def test_a_run_without_an_encoder_or_with_a_damaged_one_is_refused_with_the_reme
         lw.load_encoder(run.folder)
 
 
-def test_curves_are_read_back_with_the_loss_first(tmp_path):
-    run = Run.create(tmp_path, "curves")
-    run.write("metrics.csv", b"step,epoch,accuracy,loss\n0,0,,2.5\n1,0,0.5,1.5\n")
-    assert list(run.metrics.items()) == [("loss", [(0, 2.5), (1, 1.5)]), ("accuracy", [(1, 0.5)])]
-
-
 class Taker:
     """Takes parts and plain values."""
 
@@ -209,33 +191,31 @@ def test_nested_parts_are_made_by_their_annotated_class():
     assert pair == (1, 2)
 
 
-@pytest.mark.parametrize("place", ["module", "modules", "plain"])
-def test_nothing_else_is_made(place):
+def test_nothing_else_is_made():
     spec = {"class_path": "os.system", "init_args": {"command": "exit 1"}}
-    value = [spec] if place == "modules" else spec
-    with pytest.raises(ValueError, match="expected a"):
-        instantiate({"class_path": f"{__name__}.Taker", "init_args": {place: value}}, Taker)
+    for place, value in (("module", spec), ("modules", [spec]), ("plain", spec)):
+        with pytest.raises(ValueError, match="expected a"):
+            instantiate({"class_path": f"{__name__}.Taker", "init_args": {place: value}}, Taker)
 
 
-@pytest.mark.parametrize("path", ["os.system", "json.JSONDecoder", "nowhere.Net", "Net", "os"])
-def test_a_path_to_anything_but_a_class_of_the_kind_is_refused(path):
-    with pytest.raises(ValueError, match=f"expected a class of kind Module, got {path}, which is"):
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        *((path, "is") for path in ("os.system", "json.JSONDecoder", "nowhere.Net", "Net", "os")),
+        ("torch.nn.Nothing", r"the module torch\.nn does not have"),
+        ("likewise.models.Encoder", "is abstract: name a subclass"),
+    ],
+)
+def test_a_path_to_anything_but_a_class_of_the_kind_is_refused(path, told):
+    with pytest.raises(ValueError, match=f"expected a class of kind Module, got {path}, which {told}"):
         class_of(path, nn.Module)
 
 
-def test_a_class_that_a_module_lacks_is_told_apart_from_a_missing_module():
-    with pytest.raises(ValueError, match=r"got torch\.nn\.Nothing, which the module torch\.nn does not have"):
-        class_of("torch.nn.Nothing", nn.Module)
-
-
-def test_an_abstract_class_is_refused():
-    with pytest.raises(ValueError, match="which is abstract: name a subclass"):
-        class_of("likewise.models.Encoder", nn.Module)
-
-
-def test_facts_are_plain_json(tmp_path):
+def test_facts_are_plain_json_and_curves_are_read_back_with_the_loss_first(tmp_path):
     run = Run.create(tmp_path, "facts")
     run.describe({"seed": 3, "names": ["a", "b"]})
     assert json.loads((run.folder / "run.json").read_text()) == run.metadata == {"seed": 3, "names": ["a", "b"]}
     run.describe({"largest": np.inf})
     assert run.metadata == {"largest": np.inf}
+    run.write("metrics.csv", b"step,epoch,accuracy,loss\n0,0,,2.5\n1,0,0.5,1.5\n")
+    assert list(run.metrics.items()) == [("loss", [(0, 2.5), (1, 1.5)]), ("accuracy", [(1, 0.5)])]

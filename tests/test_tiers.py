@@ -36,21 +36,18 @@ def collected(folder, *words):
 
 @pytest.mark.process
 def test_the_quick_tier_the_rest_and_all(tmp_path):
-    """A file that is named runs whole; -m has the last word."""
+    """A file that is named runs whole; one that says that it is slow isn't even imported in the quick tier."""
     (tmp_path / "pytest.ini").write_text(SETTINGS)
     (tmp_path / "test_a.py").write_text(TESTS)
     shutil.copy(ROOT / "conftest.py", tmp_path)
-    quick, rest, every = (collected(tmp_path, *words) for words in ((), ("-m", "rest"), ("-m", "all")))
+    rest, every = collected(tmp_path, "-m", "rest"), collected(tmp_path, "test_a.py")
+    (tmp_path / "test_b.py").write_text("import nothing_of_that_name\nimport pytest\npytestmark = [pytest.mark.slow]\n")
+    quick = collected(tmp_path)
     assert len(every) == 1 + 12 + 6
     assert quick | rest == every
     assert not quick & rest
-    assert len([name for name in quick if name.startswith("test_three")]) == 6
-    assert len([name for name in quick if name.startswith("test_two")]) == 6
+    assert [sum(name.startswith(f"test_{kind}") for name in quick) for kind in ("two", "three")] == [6, 6]
     assert "test_slow" in rest
-    assert collected(tmp_path, "test_a.py") == every
-    (tmp_path / "test_b.py").write_text("import nothing_of_that_name\nimport pytest\npytestmark = [pytest.mark.slow]\n")
-    assert collected(tmp_path) == quick  # a file that says that it is slow isn't even imported
-    assert collected(tmp_path, "test_a.py", "-m", "quick") == quick
 
 
 @pytest.mark.parametrize("sizes", [(2, 2, 2), (3, 2, 4), (2, 3, 2, 5), (1, 4, 1, 3)], ids=str)

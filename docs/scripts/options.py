@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from likewise.cli import OWN_PARSERS, main
-from likewise.configuration.help import requested_help
+from likewise.configuration.command_line import requested_help
 
 ASKED = re.compile(r"<!-- (options|classes|glossary): (\w+) -->")
 

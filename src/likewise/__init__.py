@@ -20,41 +20,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # for type checkers and the documentation; `__getattr__` finds the same names at run time
     from likewise import pairs
     from likewise.inference import load
-    from likewise.losses import (
-        ArcFaceLoss,
-        AsymmetricLoss,
-        BatchTripletLoss,
-        BCELoss,
-        BCLLoss,
-        BYOLLoss,
-        ClipLoss,
-        ContrastiveMarginLoss,
-        CosFaceLoss,
-        CrossEntropyLoss,
-        DCLLoss,
-        HardNegativeLoss,
-        InfoNCELoss,
-        InfoPatchLoss,
-        KCLLoss,
-        LiftedStructureLoss,
-        Matryoshka,
-        MSCLoss,
-        MulSupConLoss,
-        MultiSimilarityLoss,
-        NPairsLoss,
-        NTXentLoss,
-        NWSLoss,
-        PaCoLoss,
-        PatchLoss,
-        PrototypicalLoss,
-        ProxyAnchorLoss,
-        ProxyNCALoss,
-        RASCALLoss,
-        SigLIPLoss,
-        SupConLoss,
-        TripletLoss,
-        label_pair_similarity,
+
+    # fmt: off
+    from likewise.losses import (  # isort: skip
+        ArcFaceLoss, AsymmetricLoss, BatchTripletLoss, BCELoss, BCLLoss, BYOLLoss, ClipLoss,
+        ContrastiveMarginLoss, CosFaceLoss, CrossEntropyLoss, DCLLoss, HardNegativeLoss, InfoNCELoss,
+        InfoPatchLoss, KCLLoss, LiftedStructureLoss, Matryoshka, MSCLoss, MulSupConLoss, MultiSimilarityLoss,
+        NPairsLoss, NTXentLoss, NWSLoss, PaCoLoss, PatchLoss, PrototypicalLoss, ProxyAnchorLoss, ProxyNCALoss,
+        RASCALLoss, SigLIPLoss, SupConLoss, TripletLoss, label_pair_similarity,
     )
+    # fmt: on
     from likewise.operator import contrast, log_sum_exp, pairwise_sum
     from likewise.runs import load_encoder
     from likewise.workflows import compare, embed, evaluate, export, predict, search, sweep, train, transfer

@@ -1,15 +1,8 @@
 """`python -m benchmarks losses`: what it measures, what it predicts and skips, and what it leaves behind."""
 
 import json
-import math
-import os
 import re
-import signal
-import subprocess
-import sys
-from collections import Counter
-from dataclasses import asdict, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -23,7 +16,6 @@ from benchmarks.measuring.case import Case, Failed, Peak, Sampler, leaves, run
 from benchmarks.measuring.cpu import CpuMeter
 from benchmarks.measuring.cuda import CudaMeter
 from benchmarks.measuring.prediction import Growth
-from benchmarks.measuring.results import Timing, machine, write
 from benchmarks.measuring.rivals import missing
 from benchmarks.measuring.schedule import Timetable
 from likewise.operator import Backend
@@ -32,26 +24,17 @@ from meters import Told, pretend_gpu
 CASE = Case(64, 16, "float32", "cpu")
 OURS = contenders(list(NAMES), ["dense", "tiled"], "cpu")
 LOSSES = Measure(device="cpu", backends=("dense", "tiled"))
-ROOT = Path(__file__).parents[2]
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 
 
-def test_every_public_loss_is_measured():
-    public = {name for name in lw.__all__ if name.endswith("Loss")}
-    assert set(NAMES) == public
-    assert Counter(each.loss for each in OURS if each.name == "likewise").keys() == set(ENTRIES)
-
-
-def test_every_backend_is_measured_where_it_runs():
+def test_every_public_loss_is_measured_by_every_backend_where_it_runs():
+    assert set(NAMES) == {name for name in lw.__all__ if name.endswith("Loss")}
+    assert {each.loss for each in OURS if each.name == "likewise"} == set(ENTRIES)
     assert backends("cuda") == [name for name in get_args(Backend) if name != "auto"]
     assert set(backends("cuda")) - set(backends("cpu")) <= {"triton"}
     assert {"dense", "tiled"} <= set(backends("cpu"))
-
-
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_no_two_contenders_have_one_name(device):
-    keys = Counter(each.key for each in contenders(list(NAMES), backends(device), device))
-    assert set(keys.values()) == {1}
+    for device in ("cpu", "cuda"):
+        keys = [each.key for each in contenders(list(NAMES), backends(device), device)]
+        assert len(keys) == len(set(keys))
 
 
 @pytest.mark.parametrize("contender", [each for each in OURS if each.name != "torch.compile"], ids=str)
@@ -86,7 +69,7 @@ def test_a_rival_computes_the_same_loss_and_gradient(name, loss):
     torch.testing.assert_close(*both, rtol=1e-4, atol=1e-6)
 
 
-def test_time_and_memory_are_predicted_from_the_largest_smaller_size():
+def test_a_step_runs_only_where_memory_and_time_reach_as_predicted_from_the_largest_smaller_size():
     assert Growth().seconds({}, 4096) == 0
     assert Growth().seconds({2048: 1.0, 8192: 3.0}, 16384) == 12
     assert Growth(time=1).seconds({2048: 1.0, 8192: 3.0}, 4096) == 2
@@ -95,28 +78,10 @@ def test_time_and_memory_are_predicted_from_the_largest_smaller_size():
     assert dense.bytes({4096: 1 << 30, 64: 5}, 8192, 128) == 4 << 30
     assert dense.bytes({256: 0}, 16384, 128) >= 8 * 4 * 16384**2  # what is reused hides a small one
     assert Growth().bytes({65536: 1 << 30}, 262144, 128) == 4 << 30
-
-
-def test_a_step_runs_only_where_memory_and_time_reach():
     assert prediction.why_not(6, 10, 1, 2) is None
     assert prediction.why_not(7 << 30, 10 << 30, 1, 2) == "would take about 7.0 GiB of 10 GiB free"
     assert prediction.why_not(0, 10, 30, 12) == "would take about 30 s, and 12 s are left for it"
     assert prediction.why_not(0, 10, 0, -1) == "no time is left for it"
-
-
-def test_free_memory_is_the_least_that_the_machine_and_the_control_group_tell(tmp_path):
-    assert prediction.free_bytes("cpu", tmp_path) == prediction.UNTOLD
-    groups = tmp_path / "sys/fs/cgroup"
-    groups.mkdir(parents=True)
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/meminfo").write_text("MemTotal: 9000 kB\nMemAvailable:    8000 kB\n")
-    assert prediction.free_bytes("cpu", tmp_path) == 8000 * 1024
-    (groups / "memory.max").write_text("max\n")
-    (groups / "memory.current").write_text("3000000\n")
-    assert prediction.free_bytes("cpu", tmp_path) == 8000 * 1024
-    (groups / "memory.max").write_text("5000000\n")
-    (groups / "memory.stat").write_text("anon 2000000\ninactive_file 1000000\n")
-    assert prediction.free_bytes("cpu", tmp_path) == 3_000_000
 
 
 def _results(meter, *sizes):
@@ -160,10 +125,14 @@ def test_a_contender_that_fails_once_is_named_and_left_alone():
 
 @pytest.mark.process
 def test_memory_on_the_cpu_is_that_of_the_step(monkeypatch):
+    """And a step that raises in its process says why."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     meter = CpuMeter(LOSSES.contenders)
+    (byol,) = (each for each in OURS if each.loss == "BYOLLoss")
+    with pytest.raises(Failed, match=r"^failed: \w*Error: "):
+        meter.peak(byol, CASE._replace(dtype="int8"))
     dense, *_ = (each for each in OURS if each.name == "dense form")
-    case = Case(2048, 16, "float32", "cpu")
+    case = CASE._replace(rows=2048)
     peak = meter.peak(dense, case)
     if peak.bytes is None:
         pytest.skip("this system does not tell a process's peak")
@@ -171,13 +140,6 @@ def test_memory_on_the_cpu_is_that_of_the_step(monkeypatch):
     assert 3 * matrix < peak.bytes < 12 * matrix
     (tiled,) = (each for each in OURS if each.key == ("SupConLoss", "likewise", "tiled"))
     assert meter.peak(tiled, case).bytes < 2 * matrix
-
-
-@pytest.mark.process
-def test_a_step_that_raises_in_its_process_says_why():
-    (patch,) = (each for each in OURS if each.loss == "BYOLLoss")
-    with pytest.raises(Failed, match=r"^failed: \w*Error: "):
-        CpuMeter(LOSSES.contenders).peak(patch, Case(64, 16, "int8", "cpu"))
 
 
 def test_inputs_on_a_gpu_are_rotated_past_its_cache(monkeypatch):
@@ -209,17 +171,6 @@ def test_a_step_that_a_gpu_cannot_run_says_why(monkeypatch):
         CudaMeter().peak(replace(OURS[0], make=fail), CASE)
 
 
-def test_the_file_is_valid_json_whatever_it_holds(tmp_path):
-    path = tmp_path / "a.json"
-    for results in ([], [Timing("SupConLoss", "likewise", "tiled", 64, "float32", skipped="würde „34 GB“ nehmen")]):
-        write(path, machine("cpu"), results)
-        held = json.loads(path.read_text(encoding="utf-8"))
-        assert held["results"] == [asdict(result) for result in results]
-    assert held["threads"] == torch.get_num_threads()
-    assert held["versions"]["torch"] == torch.__version__
-    assert [each.name for each in tmp_path.iterdir()] == ["a.json"]
-
-
 @pytest.mark.slow
 def test_a_run_leaves_a_table_a_file_and_a_plot(tmp_path, capsys):
     options = ("--losses", "NPairsLoss", "TripletLoss", "--sizes", "64", "32", "--features", "8", "--device", "cpu")
@@ -243,7 +194,7 @@ def test_a_run_leaves_a_table_a_file_and_a_plot(tmp_path, capsys):
 
 def test_what_is_not_installed_is_named_with_its_remedy(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(rivals, "find_spec", lambda _: None)
-    options = ("--losses", "BYOLLoss", "--sizes", "32", "--features", "8", "--device", "cpu", "--budget", "5")
+    options = ("--losses", "BYOLLoss", "--sizes", "32", "--features", "8", "--device", "cpu", "--budget", "1")
     assert main(["losses", *options, "--out", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     for name in ("pytorch-metric-learning", "lightly"):
@@ -256,76 +207,35 @@ def test_what_is_not_installed_is_named_with_its_remedy(tmp_path, capsys, monkey
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--device", "tpu"], "expected --device to be one of auto, cpu, cuda, got tpu"),
-        (["--losses", "SupCon"], "got SupCon, did you mean SupConLoss?"),
-        (["--backends", "tile"], "expected --backends to be among auto, "),
-        (["--sizes", "many"], "expected --sizes to be an integer, got many"),
-        (["--sizes", "16"], "expected --sizes to be 32 or more, got 16"),
-        (["--budget", "soon"], "expected --budget to be a number, got soon"),
-        (["--out", __file__], "expected --output to be a folder to write into, got "),
-        (["--sizes"], "expected at least one argument"),
+        ("--device tpu", "expected --device to be one of auto, cpu, cuda, got tpu"),
+        ("--device cuda", "expected --device auto or cpu, got cuda: torch sees no GPU here"),
+        ("--losses SupCon", "got SupCon, did you mean SupConLoss?"),
+        ("--backends tile", "expected --backends to be among auto, "),
+        ("--sizes many", "expected --sizes to be an integer, got many"),
+        ("--sizes 16", "expected --sizes to be 32 or more, got 16"),
+        ("--budget soon", "expected --budget to be a number, got soon"),
+        (f"--out {__file__}", "expected --output to be a folder to write into, got "),
+        ("--sizes", "expected at least one argument"),
     ],
 )
-def test_a_bad_option_ends_in_one_line(options, message, capsys):
-    assert main(["losses", *options]) == 2
-    told = capsys.readouterr().err
+def test_a_bad_option_ends_in_one_line(options, message, capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert main(["losses", *options.split()]) == 2
+    (told,) = capsys.readouterr().err.splitlines()
     assert told.startswith("error: ")
     assert message in told
-    assert told.count("\n") == 1
 
 
-def test_a_gpu_that_is_not_there_is_named(monkeypatch, capsys):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert main(["losses", "--device", "cuda"]) == 2
-    assert capsys.readouterr().err == "error: expected --device auto or cpu, got cuda: torch sees no GPU here\n"
+def test_ctrl_c_leaves_a_valid_file_and_says_where(tmp_path, monkeypatch, capsys):
+    def tell(_, rows):
+        if rows > 32:
+            raise KeyboardInterrupt
+        return Peak(None, 1e-6)
 
-
-@pytest.mark.process
-def test_ctrl_c_leaves_a_valid_file_and_says_where(tmp_path):
-    options = ("--losses", "NPairsLoss", "--backends", "tiled", "--device", "cpu", "--out", "o", "--budget", "600")
-    command = [sys.executable, "-m", "benchmarks", "losses", *options, "--sizes", "32", "64", "4096", "65536"]
-    with subprocess.Popen(
-        command,
-        cwd=tmp_path,
-        env=ENVIRONMENT,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        # a background job of a shell inherits "ignore"
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - nothing else runs here
-    ) as process:
-        while not (line := process.stdout.readline()).startswith(b"       32  NPairsLoss       likewise, tiled"):
-            assert line, process.stderr.read()
-        process.send_signal(signal.SIGINT)
-        rest = process.stderr.read().decode()
-    assert process.returncode == 130
-    (results,) = (tmp_path / "o").iterdir()
+    monkeypatch.setattr(Measure, "meter", lambda _: Told(tell))
+    options = "--losses NPairsLoss --backends tiled --device cpu --budget 600 --sizes 32 64"
+    assert main(["losses", *options.split(), "--out", str(tmp_path)]) == 130
+    (results,) = tmp_path.iterdir()
     held = json.loads(results.read_text(encoding="utf-8"))["results"]
-    assert rest.endswith(f"interrupted; {len(held)} results are in o/{results.name}\n")
-    assert "Traceback" not in rest
-    assert any(each["rows"] == 32 and math.isfinite(each["milliseconds"]) for each in held if not each["skipped"])
-
-
-@pytest.mark.process
-def test_the_core_alone_is_enough_to_measure(tmp_path):
-    """With neither a progress bar, a plotting library nor a parser of options."""
-    blocked = "tqdm", "plotly", "jsonargparse", "lightning", "sklearn", "scipy", "PIL", "yaml"
-    program = f"""
-import sys
-class Blocked:
-    def find_spec(self, name, *_):
-        if name.partition(".")[0] in {blocked!r}:
-            raise ModuleNotFoundError(name)
-sys.meta_path.insert(0, Blocked())
-import importlib.util
-found = importlib.util.find_spec
-importlib.util.find_spec = lambda name, *_: None if name in {blocked!r} else found(name)
-from benchmarks.__main__ import main
-sys.exit(main(["losses", "--losses", "TripletLoss", "--sizes", "32", "--device", "cpu", "--budget", "5"]))
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "no plot, as plotly is not installed: pip install 'likewise[train]'" in done.stdout
-    (results,) = (tmp_path / "bench").iterdir()
-    assert json.loads(results.read_text(encoding="utf-8"))["results"][0]["milliseconds"] > 0
+    assert {each["rows"] for each in held} == {32}
+    assert capsys.readouterr().err.endswith(f"interrupted; {len(held)} results are in {results}\n")

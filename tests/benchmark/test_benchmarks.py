@@ -9,7 +9,6 @@ import likewise as lw
 from benchmarks import beside, targets, views
 from benchmarks.__main__ import MEASUREMENTS, find, main
 from benchmarks.graphs import IN_GRAPH, GraphMeter
-from benchmarks.losses import backends
 from benchmarks.measuring import prediction
 from benchmarks.measuring.case import Case, Failed, Peak, Sampler, run
 from benchmarks.measuring.measurement import Measurement
@@ -30,13 +29,6 @@ def test_flex_attention_computes_sup_con():
     torch.testing.assert_close(found, lw.SupConLoss()(rows, labels), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_both_primitives_are_measured_under_names_of_their_own(device):
-    measured = [each for backend in backends(device) for each in primitives(backend, device)]
-    assert {each.loss for each in measured} == {"contrast", "log_sum_exp"}
-    assert len({each.key for each in measured}) == len(measured)
-
-
 def test_steps_in_a_graph_are_captured_once_and_replayed(monkeypatch):
     gpu = pretend_gpu(monkeypatch)
     captured = next(each for each in primitives("tiled", "cuda") if each.name.endswith(IN_GRAPH))
@@ -48,7 +40,7 @@ def test_steps_in_a_graph_are_captured_once_and_replayed(monkeypatch):
 
 @pytest.mark.slow
 def test_steps_without_gradient_are_measured(tmp_path, capsys):
-    assert main(["views", "--sizes", "4", "--budget", "120", "--repeats", "1", "--out", str(tmp_path)]) == 0
+    assert main(["views", "--sizes", "4", "--budget", "10", "--repeats", "1", "--out", str(tmp_path)]) == 0
     (results,) = tmp_path.glob("*.json")
     held = json.loads(results.read_text(encoding="utf-8"))
     assert (held["measurement"], held["settings"]["side"]) == ("views", 32)
@@ -121,12 +113,6 @@ def test_pairs_are_compared_in_turns_and_a_failure_is_a_line(tmp_path, monkeypat
     assert "| 3.00 × (3.00 to 3.00) |" in rows[1]
 
 
-def test_what_needs_a_gpu_asks_for_one(monkeypatch, capsys):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert main(["targets"]) == 2
-    assert capsys.readouterr().err == "error: expected a GPU, torch sees none here: measure on a machine with one\n"
-
-
 @pytest.mark.parametrize("name", TIMED)
 def test_every_measurement_has_steps_that_run(name):
     measurement = find(name)(device="cpu")
@@ -149,13 +135,13 @@ def test_every_measurement_can_be_found_and_is_listed(capsys):
         (["rascall"], "expected a measurement to be one of losses, sup-con, "),
         (["compiled-kernels", "--capability", "70"], "expected --capability to be one of 80, 86, "),
         (["rascal", "--speed", "high"], "unrecognized arguments: --speed high: see python -m benchmarks rascal --help"),
+        (["targets"], "expected a GPU, torch sees none here: measure on a machine with one"),
     ],
 )
 def test_a_bad_option_ends_in_one_line(words, message, capsys, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     assert main(words) == 2
-    told = capsys.readouterr().err
+    (told,) = capsys.readouterr().err.splitlines()
     assert told.startswith("error: ")
     assert message in told
-    assert told.count("\n") == 1

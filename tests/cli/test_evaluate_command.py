@@ -23,7 +23,7 @@ def trained(digits, tmp_path_factory):
     """A run of two epochs, with validation scores after each."""
     root = tmp_path_factory.mktemp("trained")
     two = ["--trainer.max_epochs", "2", "--validation_epochs", "1", "--keep_checkpoints", "true"]
-    assert main(["train", *digits, *two, "--runs", str(root)]) == 0
+    assert main(["train", *digits, *two, "--report", "false", "--runs", str(root)]) == 0
     return next(root.iterdir())
 
 
@@ -46,9 +46,13 @@ def test_a_run_evaluates_all_that_applies_and_validates_as_it_goes(trained):
     assert run.metadata["seconds"].keys() == {"training", "evaluation"}
 
 
-def test_one_evaluation_again_replaces_its_own_scores_only(run):
+def test_one_evaluation_again_replaces_its_own_scores_only_and_no_page_where_none_is_wanted(run, capsys):
     before = run.scores
-    assert main(["evaluate", str(run.folder), "--evaluations", "KNN", "--evaluations.k", "7", "--device", "cpu"]) == 0
+    run.report.unlink(missing_ok=True)
+    words = ["--evaluations", "KNN", "--evaluations.k", "7", "--report", "false", "--device", "cpu"]
+    assert main(["evaluate", str(run.folder), *words]) == 0
+    assert not run.report.exists()
+    assert capsys.readouterr().out.strip().endswith(f"run: {run.folder}")
     after = Run(run.folder).scores
     unchanged = [[score for score in scores if score.evaluation != "kNN" or score.epoch] for scores in (before, after)]
     assert unchanged[0] == unchanged[1]
@@ -57,18 +61,12 @@ def test_one_evaluation_again_replaces_its_own_scores_only(run):
     assert sum(str(score.group) == "all" and score.part == "test" for score in final) == 2
 
 
-def test_scores_are_replaced_without_a_page_where_none_is_wanted(run, capsys):
-    run.report.unlink(missing_ok=True)
-    assert main(["evaluate", str(run.folder), "--evaluations", "KNN", "--report", "false", "--device", "cpu"]) == 0
-    assert not run.report.exists()
-    assert capsys.readouterr().out.strip().endswith(f"run: {run.folder}")
-
-
 def test_a_checkpoint_is_evaluated_as_a_run_of_its_own(run, tmp_path):
     before = run.best  # as --keep best has it
     whole = torch.load(run.checkpoint, weights_only=True)["state_dict"]
     torch.save({"state_dict": {name: of * 0.9 for name, of in whole.items()}, "epoch": 0}, before)
-    assert main(["evaluate", str(before), "--runs", str(tmp_path / "runs"), "--device", "cpu"]) == 0
+    words = ["--evaluations", "KNN", "--report", "false", "--device", "cpu"]
+    assert main(["evaluate", str(before), "--runs", str(tmp_path / "runs"), *words]) == 0
     (made,) = (tmp_path / "runs").iterdir()
     assert made.name.endswith("SupConLoss-Arrays-epoch1")
     encoder = run.encoder()
@@ -93,16 +91,19 @@ def test_embeddings_of_a_run_are_evaluated_as_the_run_was(run, tmp_path, capsys)
 
 
 def test_a_run_without_evaluations_has_no_scores_until_it_is_evaluated(digits, tmp_path):
-    assert main(["train", *digits, "--evaluations", "[]", "--runs", str(tmp_path / "none")]) == 0
+    words = ["--evaluations", "[]", "--report", "false"]
+    assert main(["train", *digits, *words, "--runs", str(tmp_path / "none")]) == 0
     (none,) = (tmp_path / "none").iterdir()
     assert Run(none).scores == ()  # nor is anything validated
     assert not Run(none).embeddings.exists()
-    assert main(["evaluate", str(none), "--evaluations", "Retrieval", "--device", "cpu"]) == 0
+    words = ["--evaluations", "Retrieval", "--report", "false", "--device", "cpu"]
+    assert main(["evaluate", str(none), *words]) == 0
     assert kinds(Run(none).scores) == {("retrieval", "encoder"), ("retrieval", "raw inputs")}
 
 
 def test_a_long_tail_is_reported_by_the_number_of_training_samples(tmp_path):
     tail = ["--subset", "LongTail", "--subset.imbalance", "20", "--trainer.limit_train_batches", "1"]
+    tail += ["--evaluations", "KNN", "--report", "false", "--validation_epochs", "0"]
     assert main(["train", *tail, *SHORT, "--runs", str(tmp_path)]) == 0
     (run,) = tmp_path.iterdir()
     features = load_features(Run(run).embeddings)
@@ -114,7 +115,8 @@ def test_a_long_tail_is_reported_by_the_number_of_training_samples(tmp_path):
 
 
 def test_a_refit_learns_from_train_and_validation_and_chooses_before(digits, tmp_path):
-    assert main(["train", *digits, "--split.refit", "true", "--runs", str(tmp_path)]) == 0
+    words = ["--split.refit", "true", "--evaluations", "KNN", "--report", "false"]
+    assert main(["train", *digits, *words, "--runs", str(tmp_path)]) == 0
     (run,) = tmp_path.iterdir()
     facts, features = Run(run).metadata, load_features(Run(run).embeddings)
     assert facts["samples"]["train"] == len(features.train) + len(features.validation) == 120
@@ -124,18 +126,14 @@ def test_a_refit_learns_from_train_and_validation_and_chooses_before(digits, tmp
 # --- bad input -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--evaluations", "KNN", "--evaluations.k", "0"], "k of at least 1, got 0"),
-        (["--evaluation_samples", "0"], "evaluation_samples of at least 1"),
-        (["--device", "abacus"], "device"),
-        (["--devices", "cpu"], "did you mean --device?"),
-    ],
-    ids=range(4),
-)
-def test_options_that_are_not_as_expected_are_refused(arguments, words, run, refused):
-    assert words in refused("evaluate", run.folder, *arguments)
+def test_options_that_are_not_as_expected_are_refused(run, refused):
+    for arguments, told in (
+        ("--evaluations KNN --evaluations.k 0", "k of at least 1, got 0"),
+        ("--evaluation_samples 0", "evaluation_samples of at least 1"),
+        ("--device abacus", "device"),
+        ("--devices cpu", "did you mean --device?"),
+    ):
+        assert told in refused("evaluate", run.folder, *arguments.split())
 
 
 def test_sources_that_cannot_be_evaluated_are_refused(run, tmp_path, refused):
@@ -166,27 +164,14 @@ def test_sources_that_cannot_be_evaluated_are_refused(run, tmp_path, refused):
 def test_data_that_changed_since_is_refused_for_a_checkpoint(digits, tmp_path, capsys, refused):
     file = tmp_path / "data.npz"
     shutil.copy(digits[3], file)
-    assert (
-        main(
-            [
-                "train",
-                *digits[:3],
-                str(file),
-                *digits[4:],
-                "--keep_checkpoints",
-                "true",
-                "--runs",
-                str(tmp_path / "runs"),
-            ]
-        )
-        == 0
-    )
+    words = [*digits[:3], str(file), *digits[4:], "--keep_checkpoints", "true", "--evaluations", "KNN"]
+    assert main(["train", *words, "--report", "false", "--runs", str(tmp_path / "runs")]) == 0
     (folder,) = (tmp_path / "runs").iterdir()
     arrays = dict(np.load(file))
     np.savez(file, images=arrays["images"], labels=arrays["labels"][::-1])
     assert "other data" in refused("evaluate", folder / "checkpoint.ckpt", "--runs", tmp_path / "new")
     file.unlink()
-    assert main(["evaluate", str(folder)]) == 0  # features are there
+    assert main(["evaluate", str(folder), "--evaluations", "KNN"]) == 0  # features are there
     assert "raw inputs and pictures are left out" in capsys.readouterr().err
 
 

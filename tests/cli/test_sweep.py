@@ -8,7 +8,7 @@ import warnings
 import pytest
 
 from likewise.cli import main
-from likewise.cli.sweep import axis
+from likewise.cli.experiments import axis
 from likewise.data import Arrays, reload
 from likewise.evaluation import KNN
 from likewise.runs import Run
@@ -32,7 +32,8 @@ def test_a_sweep_that_was_interrupted_goes_on_where_it_was(digits, tmp_path, mon
         return train(*arguments, **named)
 
     monkeypatch.setattr(training, "train", interrupted)
-    assert main(["sweep", "--seeds", "2", *SETTINGS, "--output", str(folder), *digits]) == 130
+    words = [*digits, "--evaluations", "KNN", "--report", "false"]
+    assert main(["sweep", "--seeds", "2", *SETTINGS, "--output", str(folder), *words]) == 130
     assert f"likewise sweep --resume {folder}" in capsys.readouterr().err
     done = {path: path.stat().st_mtime_ns for path in folder.glob("*/*/*/encoder.safetensors")}
     assert len(done) == 2
@@ -44,12 +45,10 @@ def test_a_sweep_that_was_interrupted_goes_on_where_it_was(digits, tmp_path, mon
     assert all(path.stat().st_mtime_ns == time for path, time in done.items())
     with (folder / "compare.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    probe = [row for row in rows if row["evaluation"] == "linear probe" and row["metric"] == "accuracy"]
-    values = [
-        statistics.mean(run.scores["linear probe", "accuracy"].value for run in pair) for pair in (runs[:2], runs[2:])
-    ]
-    assert [row["setting"] for row in probe] == ["SupCon", "loss=NTXentLoss"]
-    assert [float(row["value"]) for row in probe] == pytest.approx(values)
+    of_knn = [row for row in rows if row["evaluation"] == "kNN" and row["metric"] == "accuracy"]
+    values = [statistics.mean(run.scores["kNN", "accuracy"].value for run in pair) for pair in (runs[:2], runs[2:])]
+    assert [row["setting"] for row in of_knn] == ["SupCon", "loss=NTXentLoss"]
+    assert [float(row["value"]) for row in of_knn] == pytest.approx(values)
     assert (folder / "compare.html").is_file()
 
 
@@ -60,7 +59,8 @@ def test_a_run_that_fails_does_not_end_a_sweep(digits, tmp_path, refused):
     assert "seed_of_none" in line
     assert not (tmp_path / "sweep").exists()
     settings[-1] = "trains: --loss SupConLoss"
-    line = refused("sweep", "--seeds", "1", *settings, "--output", tmp_path / "sweep", *digits)
+    quick = [*digits, "--evaluations", "KNN", "--report", "false"]
+    line = refused("sweep", "--seeds", "1", *settings, "--output", tmp_path / "sweep", *quick)
     assert "1 of 2 runs failed; diverges, seed 0: " in line
     assert len([path for path in (tmp_path / "sweep").glob("*/*/*") if path.suffix != ".partial"]) == 1
 
@@ -131,56 +131,49 @@ def test_a_grid_takes_every_combination_with_every_setting(tmp_path):
     assert json.loads(json.dumps(sweep.settings)) == sweep.settings
 
 
-def test_raw_inputs_are_evaluated_once_in_a_sweep_and_have_scores_in_every_run(digits, tmp_path, monkeypatch):
-    calls, evaluate = [], KNN.__call__
+def test_a_sweep_loads_its_data_and_evaluates_raw_inputs_once(digits, tmp_path, monkeypatch):
+    """Each run warns of the data, has the scores of raw inputs, and is the same when it is trained alone."""
+    calls, loads, evaluate, load = [], [], KNN.__call__, Arrays.load
 
     def counted(self, train, *others, **options):
         calls.append(train.kind)
         return evaluate(self, train, *others, **options)
 
-    monkeypatch.setattr(KNN, "__call__", counted)
-    words = ["--seeds", "2", *SETTINGS, "--evaluations", "KNN", "--evaluations.k", "13", "--report", "false", *digits]
-    words += ["--validation_epochs", "0"]
-    assert main(["sweep", *words, "--output", str(tmp_path / "sweep")]) == 0
-    assert (calls.count("encoder"), calls.count("raw inputs")) == (4, 1)
-    runs = [Run(path.parent) for path in (tmp_path / "sweep").glob("*/*/*/run.json")]
-    raw = {tuple(score for score in run.scores if score.features == "raw inputs") for run in runs}
-    assert len(runs) == 4
-    assert len(raw) == 1
-    calls.clear()
-    assert not (runs[0].folder / "report.html").exists()
-    assert main(["evaluate", str(runs[0].folder), "--evaluations", "[]", "--device", "cpu"]) == 0
-    assert (runs[0].folder / "report.html").exists()
-    assert calls == []
-    assert main(["train", *digits, "--evaluations", "KNN", "--evaluations.k", "11", "--runs", str(tmp_path)]) == 0
-    assert calls.count("raw inputs") == 1  # with other settings, anew
-
-
-@pytest.mark.parametrize("kept", [True, False], ids=["in memory", "too large to keep"])
-def test_data_in_memory_is_loaded_once_and_warns_each_run(digits, tmp_path, monkeypatch, kept):
-    calls, load = [], Arrays.load
-
-    def counted(self):
-        calls.append(self)
+    def loaded(self):
+        loads.append(self)
         warnings.warn("something about the data", stacklevel=1)
         return load(self)
 
-    monkeypatch.setattr(Arrays, "load", counted)
-    if not kept:
-        monkeypatch.setattr(reload, "MAX_KEPT_BYTES", 0)
-    words = ["--seeds", "2", *SETTINGS, "--evaluations", "KNN", "--report", "false", "--split_seeds", *digits]
+    monkeypatch.setattr(KNN, "__call__", counted)
+    monkeypatch.setattr(Arrays, "load", loaded)
+    words = ["--evaluations", "KNN", "--evaluations.k", "13", "--report", "false", "--validation_epochs", "0", *digits]
     with pytest.warns(UserWarning, match="something about the data") as said:
-        assert main(["sweep", *words, "--output", str(tmp_path / "sweep")]) == 0
-    assert len(calls) == (1 if kept else 7)  # two checks, four runs, their comparison
+        assert main(["sweep", "--seeds", "2", *SETTINGS, *words, "--output", str(tmp_path / "sweep")]) == 0
+    assert (calls.count("encoder"), calls.count("raw inputs"), len(loads)) == (4, 1, 1)
     assert sum("something about the data" in str(of.message) for of in said) == 4
+    runs = [Run(path.parent) for path in (tmp_path / "sweep").glob("*/*/*/run.json")]
+    raw = {tuple(score for score in run.scores if score.features == "raw inputs") for run in runs}
+    assert (len(runs), len(raw)) == (4, 1)
     calls.clear()
-    run = Run(next((tmp_path / "sweep").glob("2-*/seed-1/*/run.json")).parent)
-    with pytest.warns(UserWarning, match="something about the data"):
-        assert main(["train", "--config", str(run.configuration), "--runs", str(tmp_path / "again")]) == 0
-    (again,) = (tmp_path / "again").iterdir()
-    assert (again / "encoder.safetensors").read_bytes() == run.weights.read_bytes()
-    assert Run(again).metadata["samples"] == run.metadata["samples"]
-    assert len(calls) == 1
+    assert not runs[0].report.exists()
+    monkeypatch.setattr(Arrays, "load", load)
+    assert main(["evaluate", str(runs[0].folder), "--evaluations", "[]", "--device", "cpu"]) == 0
+    assert (runs[0].report.exists(), calls) == (True, [])
+    words = ["--config", str(runs[0].configuration), "--evaluations.k", "11", "--runs", str(tmp_path / "again")]
+    assert main(["train", *words]) == 0
+    again = Run(next((tmp_path / "again").iterdir()))
+    assert again.weights.read_bytes() == runs[0].weights.read_bytes()
+    assert again.metadata["samples"] == runs[0].metadata["samples"]
+    assert calls.count("raw inputs") == 1  # with other settings, anew
+
+
+def test_data_too_large_to_keep_are_loaded_by_each_run(digits, tmp_path, monkeypatch):
+    loads, load = [], Arrays.load
+    monkeypatch.setattr(Arrays, "load", lambda self: (loads.append(self), load(self))[1])
+    monkeypatch.setattr(reload, "MAX_KEPT_BYTES", 0)
+    words = ["--evaluations", "[]", "--report", "false", *digits]
+    assert main(["sweep", "--seeds", "1", *SETTINGS, *words, "--output", str(tmp_path / "sweep")]) == 0
+    assert len(loads) >= 4  # two checks, two runs
 
 
 # --- tuning ----------------------------------------------------------------------------------------------------------
@@ -199,7 +192,7 @@ def best_on_validation(run, evaluation):
 def test_validation_chooses_what_further_seeds_are_trained_with(digits, tmp_path):
     folder = tmp_path / "sweep"
     words = ["--seeds", "4,5", *TUNED, "--tune", "encoder.depth=1,2", "--trials", "3", "--tune_by", "kNN"]
-    assert main(["sweep", *words, "--output", str(folder), "--evaluations", "KNN", *digits]) == 0
+    assert main(["sweep", *words, "--output", str(folder), "--evaluations", "KNN", "--report", "false", *digits]) == 0
     with (folder / "tuning.csv").open(newline="") as file:
         trials = list(csv.DictReader(file))
     assert [row["setting"] for row in trials] == ["SupCon", "NT-Xent"] * 3
@@ -229,7 +222,7 @@ def test_validation_chooses_what_further_seeds_are_trained_with(digits, tmp_path
 
 
 def test_a_trial_that_diverges_is_no_failure_unless_all_do(digits, tmp_path, capsys, refused):
-    words = ["--seeds", "2", "--optimizer", "SGD", *digits, "--evaluations", "KNN"]
+    words = ["--seeds", "2", "--optimizer", "SGD", *digits, "--evaluations", "KNN", "--report", "false"]
     one = ["--setting", "SupCon: --loss SupConLoss --tune optimizer.lr=1e30,0.01"]
     assert main(["sweep", *words, *one, "--output", str(tmp_path / "one")]) == 0
     told = capsys.readouterr().err
@@ -243,7 +236,7 @@ def test_a_trial_that_diverges_is_no_failure_unless_all_do(digits, tmp_path, cap
 def test_what_cannot_tune_ends_after_the_first_trial(digits, tmp_path, refused):
     by_none = [word.replace("--tune optimizer", "--tune_by kNN --tune optimizer") for word in TUNED]
     by_none = [word.replace("--tune loss", "--tune_by=kNM --tune loss") for word in by_none]
-    words = ["--seeds", "2", *by_none, "--evaluations", "KNN", *digits]
+    words = ["--seeds", "2", *by_none, "--evaluations", "KNN", "--report", "false", *digits]
     line = refused("sweep", *words, "--output", tmp_path / "sweep")
     assert "expected a validation score of kNM to tune by, got those of kNN" in line
     assert len(list((tmp_path / "sweep").glob("*/*/*"))) == 1

@@ -2,11 +2,11 @@
 
 import pytest
 
-from likewise.configuration import starts
+from likewise.configuration import recipes
 
 
 @pytest.fixture(autouse=True)
 def at_hand(monkeypatch):
     """Find published weights wherever they are looked for, without looking."""
-    monkeypatch.setattr(starts, "find", lambda *_: None)
-    monkeypatch.setattr(starts, "find_spec", lambda _: True)
+    monkeypatch.setattr(recipes, "find", lambda *_: None)
+    monkeypatch.setattr(recipes, "find_spec", lambda _: True)

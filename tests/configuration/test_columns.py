@@ -43,14 +43,9 @@ def written(folder: Path, suffix: str, rows: list[dict[str, Any]]) -> Path:
         from pyarrow import parquet  # noqa: PLC0415 - likewise
 
         parquet.write_table(pa.Table.from_pylist(rows), file)
-    elif suffix == ".json":
-        file.write_text(json.dumps(rows))
-    elif suffix == ".jsonl":
-        file.write_text("\n".join(map(json.dumps, rows)))
     else:
-        between = {".csv": ",", ".tsv": "\t"}[suffix]
-        lines = [rows[0], *(row.values() for row in rows)]
-        file.write_text("\n".join(between.join(map(str, line)) for line in lines))
+        lines = [",".join(map(str, line)) for line in (rows[0], *(row.values() for row in rows))]
+        file.write_text("\n".join(lines if suffix == ".csv" else map(json.dumps, rows)))
     return file
 
 
@@ -66,8 +61,10 @@ def parts_of(options: TrainOptions) -> tuple[str, str]:
     return first, second
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".json", ".parquet"])
-@pytest.mark.parametrize("kind", OF_KIND)
+@pytest.mark.parametrize(
+    ("kind", "suffix"),
+    [("texts", ".csv"), ("texts", ".jsonl"), ("images", ".parquet"), ("numbers", ".csv")],
+)
 def test_a_column_of_labels_keeps_the_defaults_of_the_kind_of_data(kind, suffix, tmp_path):
     file = written(tmp_path, suffix, rows_of(kind))
     options = resolve({"data": str(file), "data.label": "topic"})
@@ -79,7 +76,7 @@ def test_a_column_of_labels_keeps_the_defaults_of_the_kind_of_data(kind, suffix,
         source_of(resolve({"data": str(file)}).data).load()
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".json", ".parquet"])
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_texts_among_other_columns_are_the_long_ones_or_are_named(suffix, tmp_path):
     rows = [{**row, "lang": ("en", "de")[place % 2]} for place, row in enumerate(rows_of("texts"))]
     file = written(tmp_path, suffix, rows)

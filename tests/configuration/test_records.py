@@ -8,7 +8,7 @@ import torch
 
 from likewise import workflows
 from likewise.configuration import read, resolve
-from likewise.configuration.aliases import ALIASES
+from likewise.configuration.guesses import ALIASES
 from likewise.configuration.options import RECORDS, TrainOptions
 from likewise.configuration.trainer import TrainerOptions
 from likewise.workflows import lightning_trainer
@@ -67,23 +67,17 @@ def test_a_class_that_the_installed_version_lacks_is_told(monkeypatch):
         read(["--optimizer", "Muon"])
 
 
-def test_a_record_without_arguments_has_the_defaults():
+def test_to_a_record_nothing_is_added():
+    """Neither the recipe nor the data says more of it; its parts may be named as on the command line."""
     assert resolve(TrainOptions()) == resolve({}) == read([])
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
+    for words in (
         "--recipe moco-cifar10 --batches.augmentation null --name one",
         "--subset LongTail --subset+ Fraction --subset.fraction 0.5 --evaluations [] --trainer.callbacks Timer",
-    ],
-)
-def test_to_a_record_nothing_is_added(words):
-    """Neither the recipe nor the data says more of it; its parts may be named as on the command line."""
-    options = read(words.split())
-    assert resolve(options) == options
-    other = replace(options, loss={"class_path": "NTXentLoss", "init_args": {"temperature": 0.2}})
-    assert resolve(other).loss == read(["--loss", "NTXentLoss", "--loss.temperature", "0.2"]).loss
+    ):
+        options = read(words.split())
+        assert resolve(options) == options
+        other = replace(options, loss={"class_path": "NTXentLoss", "init_args": {"temperature": 0.2}})
+        assert resolve(other).loss == read(["--loss", "NTXentLoss", "--loss.temperature", "0.2"]).loss
 
 
 def test_a_record_stays_as_it_is_and_is_checked():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from likewise.configuration import resolve, starts, written
+from likewise.configuration import recipes, resolve, written
 
 EARLY = "batch statistics, conv_stem, bn1, blocks.0, blocks.1"
 
@@ -36,7 +36,7 @@ def nowhere(monkeypatch):
     def find(*_):
         raise LookupError("ConnectTimeout: check the connection; or pip install some-package")
 
-    monkeypatch.setattr(starts, "find", find)
+    monkeypatch.setattr(recipes, "find", find)
 
 
 def test_photos_and_texts_begin_with_what_others_learned(photos, texts):
@@ -51,11 +51,16 @@ def test_photos_and_texts_begin_with_what_others_learned(photos, texts):
         assert name_of(options.batches["init_args"]["sampler"]) == "Balanced"
 
 
-@pytest.mark.parametrize("word", ["auto", "scratch"])
-def test_the_rule_can_be_named(word, photos, texts):
-    chosen = [name_of(resolve({"data": of, "encoder": word}).encoder) for of in (photos, texts)]
-    assert chosen == (["Timm", "PretrainedTransformer"] if word == "auto" else ["ConvNet", "Transformer"])
-    assert name_of(resolve({"encoder": word}).encoder) == "ConvNet"  # of digits nothing is published
+def test_the_rule_can_be_named(photos, texts):
+    """From scratch, photos are small; so they are where an option of no named encoder is."""
+    for word, names in (("auto", ["Timm", "PretrainedTransformer"]), ("scratch", ["ConvNet", "Transformer"])):
+        assert [name_of(resolve({"data": of, "encoder": word}).encoder) for of in (photos, texts)] == names
+        assert name_of(resolve({"encoder": word}).encoder) == "ConvNet"  # of digits nothing is published
+    options = resolve({"data": photos, "encoder": "scratch"})
+    assert (options.data["init_args"]["size"], options.freeze) == (64, None)
+    assert options.optimizer["init_args"]["lr"] == 5e-4
+    assert resolve({"data": photos, "encoder.width": 8}).encoder["init_args"]["width"] == 8
+    assert name_of(resolve({"data": texts, "encoder.width": 8}).encoder) == "Transformer"
 
 
 @pytest.fixture
@@ -65,14 +70,14 @@ def pairs(tmp_path):
     return {"data": str(tmp_path / "pairs.jsonl"), "data.first": "question", "data.second": "answer"}
 
 
-LEARNED = [
-    {},
-    {"encoder": "PretrainedTransformer", "encoder.name": "some/model"},
-    {"encoder": "FromRun", "encoder.run": "."},
-]
-
-
-@pytest.mark.parametrize("named", LEARNED)
+@pytest.mark.parametrize(
+    "named",
+    [
+        {},
+        {"encoder": "PretrainedTransformer", "encoder.name": "some/model"},
+        {"encoder": "FromRun", "encoder.run": "."},
+    ],
+)
 def test_pairs_of_texts_begin_with_one_language_model_for_both_sides(named, pairs):
     options = resolve(pairs | named)
     learned = named.get("encoder.run", named.get("encoder.name", "all-MiniLM-L6-v2"))
@@ -97,14 +102,12 @@ def test_other_pairs_are_trained_from_scratch(named, pairs):
     assert options.loss["init_args"]["temperature"] == "learned"
 
 
-LATER = [("{encoder: ResNet, encoder.depth: 50}", "auto", "Timm"), ("encoder: auto", "resnet50", "ResNet")]
-
-
-@pytest.mark.parametrize(("file", "word", "chosen"), LATER)
-def test_the_last_word_holds(file, word, chosen, photos, tmp_path):
-    (tmp_path / "options.yaml").write_text(file)
-    options = resolve({"config": str(tmp_path / "options.yaml"), "data": photos, "encoder": word})
-    assert name_of(options.encoder) == chosen
+def test_the_last_word_holds(photos):
+    for first, last, chosen in (
+        ("{encoder: ResNet, encoder.depth: 50}", "auto", "Timm"),
+        ("{encoder: auto}", "resnet50", "ResNet"),
+    ):
+        assert name_of(resolve({"config": first, "data": photos, "encoder": last}).encoder) == chosen
 
 
 @pytest.mark.parametrize(
@@ -130,17 +133,6 @@ def test_another_loss_than_sup_con_has_a_head_and_two_views(loss, head, of_photo
     assert name_of(asked.head) == "ProjectionHead"
 
 
-def test_from_scratch_photos_are_small(photos):
-    options = resolve({"data": photos, "encoder": "scratch"})
-    assert (options.data["init_args"]["size"], options.freeze) == (64, None)
-    assert options.optimizer["init_args"]["lr"] == 5e-4
-
-
-def test_options_of_no_named_encoder_are_those_of_the_network_from_scratch(photos, texts):
-    assert resolve({"data": photos, "encoder.width": 8}).encoder["init_args"]["width"] == 8
-    assert name_of(resolve({"data": texts, "encoder.width": 8}).encoder) == "Transformer"
-
-
 def test_an_encoder_or_a_recipe_that_is_named_has_its_own_options(photos, texts):
     named = resolve({"data": photos, "encoder": "ResNet"})
     assert (named.freeze, named.trainer.get("max_steps", -1)) == (None, -1)
@@ -151,14 +143,15 @@ def test_an_encoder_or_a_recipe_that_is_named_has_its_own_options(photos, texts)
     assert both.trainer["max_epochs"] == 100  # as the recipe has it
 
 
-@pytest.mark.parametrize(("given", "steps", "epochs"), [("epochs", -1, 7), ("steps", 7, -1)])
-def test_what_ends_a_training_replaces_the_end_of_the_defaults(given, steps, epochs, photos):
-    trainer = resolve({"data": photos, given: 7}).trainer
-    assert (trainer["max_steps"], trainer["max_epochs"]) == (steps, epochs)
-    both = resolve({"data": photos, "steps": 7, "epochs": 3}).trainer
-    assert (both["max_steps"], both["max_epochs"]) == (7, 3)
-    timed = resolve({"data": photos, "trainer.max_time": "00:00:10:00"}).trainer
-    assert (timed["max_steps"], timed["max_epochs"]) == (-1, -1)
+def test_what_ends_a_training_replaces_the_end_of_the_defaults(photos):
+    for given, ends in (
+        ({"epochs": 7}, (-1, 7)),
+        ({"steps": 7}, (7, -1)),
+        ({"steps": 7, "epochs": 3}, (7, 3)),
+        ({"trainer.max_time": "00:00:10:00"}, (-1, -1)),
+    ):
+        trainer = resolve({"data": photos, **given}).trainer
+        assert (trainer["max_steps"], trainer["max_epochs"]) == ends, given
 
 
 @pytest.mark.usefixtures("nowhere")
@@ -171,7 +164,7 @@ def test_without_weights_a_line_says_what_to_install(photos, texts, pairs):
 
 
 def test_without_the_library_a_line_says_so(photos, monkeypatch):
-    monkeypatch.setattr(starts, "find_spec", lambda name: None if name == "timm" else True)
+    monkeypatch.setattr(recipes, "find_spec", lambda name: None if name == "timm" else True)
     with pytest.warns(UserWarning, match=r"were found, timm is not installed; pip install 'likewise\[images"):
         resolve({"data": photos})
 
@@ -186,5 +179,5 @@ def test_a_run_is_repeated_with_what_it_began_with(photos, tmp_path, monkeypatch
     options = resolve({"data": photos})
     assert resolve(options) == options
     (tmp_path / "config.yaml").write_text(written(options))
-    monkeypatch.setattr(starts, "find", None)  # nothing is looked for again
+    monkeypatch.setattr(recipes, "find", None)  # nothing is looked for again
     assert resolve({"config": str(tmp_path / "config.yaml")}) == options

@@ -120,6 +120,7 @@ def run(arguments, folder, kill, said, environment):
     """Run `likewise` in a folder; kill is where it dies, as ("batch", 5) or ("full", 9000)."""
     for stream, path in enumerate(said, 1):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell inherits "ignore"
     os.chdir(folder)
     sys.path.insert(0, str(folder))
     os.environ.update({"OMP_NUM_THREADS": "1", **environment})

@@ -31,13 +31,13 @@ class Small(Encoder):
 FOUND_BY_THE_FIRST = """
 import os, sys
 from likewise.cli import main
-from likewise.configuration import starts
+from likewise.configuration import recipes
 
 def find(*_):
     if os.environ["RANK"] != "0":
         raise LookupError("they are not in the cache")
 
-starts.find, starts.find_spec = find, lambda _: True
+recipes.find, recipes.find_spec = find, lambda _: True
 raise SystemExit(main(sys.argv[1:]))
 """
 COMMON = ["--encoder", "mine.Small", "--keep", "last", "--keep_checkpoints", "true", "--batches.batch_size", "120"]

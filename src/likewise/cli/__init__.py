@@ -1,9 +1,11 @@
-"""The command: a verb runs the workflow of its name, or a module here; this package alone prints."""
+"""The command: a verb runs the workflow of its name, or several trainings; this package alone prints."""
 
 import argparse
+import ctypes
 import errno
 import importlib
 import io
+import os
 import re
 import signal
 import sys
@@ -12,8 +14,8 @@ import warnings
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from typing import final
 
-from likewise.cli.allocator import keep_memory
 from likewise.files.detection import suggest
 from likewise.files.formats import CONTROLS
 from likewise.training.launch import TERMINATED, check_alone, processes, terminable
@@ -31,7 +33,7 @@ SUMMARIES = {
     "export": "write a run's encoder as safetensors or ONNX",
 }
 """By verb: its line in the help of the command."""
-OWN_PARSERS = {"complete", "sweep", "transfer"}
+OWN_PARSERS = {"sweep", "transfer"}
 """Verbs that are more than a workflow, and parse their arguments themselves."""
 EXTRAS = {  # the extra that brings a module
     **dict.fromkeys(("PIL", "timm", "torchvision"), "images"),
@@ -42,6 +44,31 @@ EXTRAS = {  # the extra that brings a module
 FULL_DISK_ERRORS = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 """The system's errors for a full disk, an exceeded quota, or a limit to the size of files."""
 INTERRUPTED_STATUS = 130  # what a shell reports of a program that Ctrl-C ended
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # mallopt's names of them, in malloc.h
+BLOCK_BYTES, END_BYTES = 2**30, 2**31 - 1  # of a block in the heap, and of free memory at its end
+GLIBC_SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
+
+
+@final
+class WordParser(argparse.ArgumentParser):
+    """A parser whose description is shown as it is written, and whose errors are ValueErrors."""
+
+    def __init__(self, program: str, usage: str, description: str) -> None:
+        super().__init__(
+            program,
+            f"{program} {usage}",
+            description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            exit_on_error=False,
+            allow_abbrev=False,
+        )
+
+    def parse(self, arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+        """Return the parsed arguments, and those that are not known."""
+        try:
+            return self.parse_known_args(arguments)
+        except argparse.ArgumentError as error:
+            raise ValueError(f"{error}: see {self.prog} --help") from error
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,9 +87,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if verb != "train":
                 check_alone(verb)
             if verb in OWN_PARSERS:
-                importlib.import_module(f"likewise.cli.{verb}").run(argv[1:])
+                getattr(importlib.import_module("likewise.cli.experiments"), verb)(argv[1:])
             else:
-                importlib.import_module("likewise.cli.workflow").run(verb, argv[1:])
+                importlib.import_module("likewise.cli.verbs").run(verb, argv[1:])
     except ImportError as error:
         return _fail(_import_message(error))
     except (ValueError, OSError) as error:
@@ -77,6 +104,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
             TERMINAL.log("; ".join(["ended by SIGTERM", *_notes(error)]))
         raise
     return 0
+
+
+def keep_memory() -> bool:
+    """Keep blocks that were freed, since the next step needs them again; return whether the C library is told to.
+
+    glibc gives blocks above 128 KiB to 32 MiB back to the system as they are freed, and the system clears each page
+    before it is used again: up to half of the time of a training or of encoding on a CPU. With higher thresholds a
+    process, and those that it forks, keeps what it had at its largest until it ends. `LIKEWISE_KEEP_MEMORY=0`, or any
+    of glibc's own settings, leaves it as it is.
+    """
+    if os.environ.get("LIKEWISE_KEEP_MEMORY") == "0" or any(name in os.environ for name in GLIBC_SETTINGS):
+        return False
+    try:
+        library = ctypes.CDLL(None)
+        mallopt, _ = library.mallopt, library.gnu_get_libc_version
+    except (AttributeError, OSError, TypeError):  # another C library
+        return False
+    return bool(mallopt(MMAP_THRESHOLD, BLOCK_BYTES) and mallopt(TRIM_THRESHOLD, END_BYTES))
 
 
 def _terminable() -> AbstractContextManager[None]:

@@ -4,7 +4,7 @@ A mistake in an option or in the name of a class is reported before torch is imp
 after it.
 """
 
+from likewise.configuration.command_line import read
 from likewise.configuration.resolution import resolve, written
-from likewise.configuration.words import read
 
 __all__ = ["read", "resolve", "written"]

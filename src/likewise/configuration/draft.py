@@ -5,24 +5,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from likewise.configuration.catalogue import SECTION_NAMES
-from likewise.configuration.classes import MISSING, Class, Parameter, import_class, kinds
+from likewise.configuration.classes import MISSING, SECTION_NAMES, Class, Parameter, kinds, part_of, takes
 from likewise.configuration.guesses import class_named, near_classes, near_options
-from likewise.configuration.hints import part_of, takes
 from likewise.configuration.options import FILLED_OPTIONS, HIDDEN_OPTIONS, RECORDS, TRAINER
-from likewise.configuration.values import FLAG, parse, plain
+from likewise.configuration.values import FLAG, Option, Part, parse, plain
 from likewise.files.detection import first_rows
-from likewise.instantiate import MAIN, as_list, is_spec
-
-
-class Option(NamedTuple):
-    """An option by its dotted name, its value (a word, a value of a file, `FLAG`), and whether a "+" adds to a list."""
-
-    name: str
-    value: Any
-    adds: bool = False
+from likewise.instantiate import MAIN, as_list, class_of, is_spec
 
 
 class ConfigBuilder:
@@ -51,13 +41,17 @@ class ConfigBuilder:
 
     def _put(self, values: dict[str, Any], owner: Class, names: Sequence[str], option: Option) -> None:
         name, *rest = names
-        parameter = self._parameter(owner, name, option)
+        part, _, last = option.name.rpartition(".")
+        if (part, last) in FILLED_OPTIONS:
+            raise ValueError(f"--{option.name} is filled in from the {FILLED_OPTIONS[part, last]}; leave it out")
+        parameter = parameters_of(owner).get(name)
+        if parameter is None:
+            raise ValueError(self._unknown(option, owner))
         base = part_of(parameter.hint)
         if not rest:
             values[name] = self._value(option, parameter, base, values.get(name))
             return
-        current = values.get(name)
-        within = current[-1] if isinstance(current, list) and current else current
+        within = _last(values.get(name))
         if is_spec(within):
             self._put(within["init_args"], Class(within["class_path"]), rest, option)
         elif base is not None:
@@ -66,19 +60,10 @@ class ConfigBuilder:
                 f"expected --{part} before --{option.name}, got none: name a class, {_suggest_classes(base)}"
             )
         elif takes(parameter.hint, dict, Any):
-            before = current if isinstance(current, dict) else {}
-            values[name] = {**before, ".".join(rest): parse(option.value)}
+            before = values.get(name)
+            values[name] = {**(before if isinstance(before, dict) else {}), ".".join(rest): parse(option.value)}
         else:
             raise ValueError(self._unknown(option, owner))
-
-    def _parameter(self, owner: Class, name: str, option: Option) -> Parameter:
-        part, _, last = option.name.rpartition(".")
-        if (part, last) in FILLED_OPTIONS:
-            raise ValueError(f"--{option.name} is filled in from the {FILLED_OPTIONS[part, last]}; leave it out")
-        parameters = parameters_of(owner)
-        if name not in parameters:
-            raise ValueError(self._unknown(option, owner))
-        return parameters[name]
 
     def _unknown(self, option: Option, owner: Class) -> str:
         whose = "" if owner.path in {self.root.path, TRAINER} else f" of {owner.name}"
@@ -88,8 +73,7 @@ class ConfigBuilder:
 
     def _help(self, name: str) -> str:
         part = name.partition(".")[0]
-        chosen = self.values.get(part)
-        chosen = chosen[-1] if isinstance(chosen, list) and chosen else chosen
+        chosen = _last(self.values.get(part))
         if part == "trainer" or not (is_spec(chosen) or (part != name and part in self.root.parameters)):
             return f"likewise {self.verb} --help"
         class_name = f" {chosen['class_path'].rpartition('.')[2]}" if is_spec(chosen) else ""
@@ -97,28 +81,28 @@ class ConfigBuilder:
 
     def _value(self, option: Option, parameter: Parameter, base: Class | None, current: Any) -> Any:
         if base is None:
-            return self._plain(option, parameter, current)
+            value = self._read_value(option, parameter.hint)
+            return [*as_list(current), *(value if isinstance(value, list) else [value])] if option.adds else value
 
         def part(value: Any, base: Class) -> Any:
             kept = None if option.adds else current
             return self._part(option, value, base, kept, optional=takes(parameter.hint, str))
 
         if not (option.adds and takes(parameter.hint, list, tuple)):
-            return self._read_value(option, lambda: plain(option.value, parameter.hint, part))
+            return self._read_value(option, parameter.hint, part)
         made = part(option.value, base)
         if made is None:
             raise ValueError(
                 f"expected the name of a class for --{option.name}+, got {option.value}: {_suggest_classes(base)}"
             )
-        return [*(_default_parts(option.name) if current is None else as_list(current)), made]
+        if current is None and option.name == "sections":  # a page has them all by default
+            names = (f"likewise.report.sections.{name}" for name in SECTION_NAMES.split())
+            current = [{"class_path": path, "init_args": {}} for path in names]
+        return [*as_list(current), made]
 
-    def _plain(self, option: Option, parameter: Parameter, current: Any) -> Any:
-        value = self._read_value(option, lambda: plain(option.value, parameter.hint))
-        return [*as_list(current), *(value if isinstance(value, list) else [value])] if option.adds else value
-
-    def _read_value(self, option: Option, value: Any) -> Any:
+    def _read_value(self, option: Option, hint: Any, part: Part | None = None) -> Any:
         try:
-            return value()
+            return plain(option.value, hint, part)
         except ValueError as error:
             if not str(error).startswith("expected ") or str(error).startswith(f"expected {option.name} "):
                 raise
@@ -157,7 +141,10 @@ class ConfigBuilder:
         if "." not in name or "/" in name:
             raise ValueError(near_classes(option, name, base))
         try:
-            cls = import_class(name, base)
+            cls = class_of(name, base.type)
+        except SyntaxError as error:
+            where = f"{error.filename}, got {error.msg} in line {error.lineno}"
+            raise ValueError(f"expected Python in {where}: correct it") from error
         except ValueError:
             _raise_with_candidates(option, name, base)
             raise
@@ -209,10 +196,8 @@ def parameters_of(owner: Class) -> dict[str, Parameter]:
     return {name: parameter for name, parameter in owner.parameters.items() if name not in HIDDEN_OPTIONS}
 
 
-def _default_parts(name: str) -> list[dict[str, Any]]:
-    """Return the parts that an option adds to where none were named: for a page, its default sections."""
-    names = SECTION_NAMES.split() if name == "sections" else ()
-    return [{"class_path": f"likewise.report.sections.{section}", "init_args": {}} for section in names]
+def _last(value: Any) -> Any:
+    return value[-1] if isinstance(value, list) and value else value
 
 
 def _suggest_classes(base: Class) -> str:

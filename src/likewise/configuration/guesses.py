@@ -1,4 +1,4 @@
-"""Guesses at what a word means: a method by its usual name, a network with its depth, data by its files, a typo."""
+"""Guesses at what a word means: a name elsewhere, a method, a network with its depth, data by its files, a typo."""
 
 import re
 import zipfile
@@ -11,11 +11,9 @@ from string import ascii_letters, digits
 from typing import Any
 
 from likewise.configuration import recipes
-from likewise.configuration.aliases import ALIASES, LOSSES_ELSEWHERE, OPTIONS_ELSEWHERE
 from likewise.configuration.classes import Class, kinds
-from likewise.configuration.hints import part_of
 from likewise.configuration.options import HIDDEN_OPTIONS
-from likewise.configuration.values import folded, parse
+from likewise.configuration.values import Option, flat, folded, parse
 from likewise.files.detection import (
     ARRAYS,
     MAX_LISTED_ENTRIES,
@@ -29,6 +27,44 @@ from likewise.files.detection import (
 from likewise.files.formats import image_suffixes
 from likewise.instantiate import is_spec
 
+ALIASES = {
+    "epochs": "trainer.max_epochs",
+    "steps": "trainer.max_steps",
+    "device": "trainer.accelerator",
+    "devices": "trainer.devices",
+    "precision": "trainer.precision",
+    "batch_size": "batches.batch_size",
+    "views": "batches.views",
+    "augmentation": "batches.augmentation",
+    "sampler": "batches.sampler",
+    "lr": "optimizer.lr",
+    "weight_decay": "optimizer.weight_decay",
+    "temperature": "loss.temperature",
+}
+
+OPTIONS_ELSEWHERE = {
+    **dict.fromkeys(("learning_rate", "learningrate"), "lr"),
+    **dict.fromkeys(("model", "network", "backbone", "arch", "trunk"), "encoder"),
+    **dict.fromkeys(("dataset", "data_dir"), "data"),
+    **dict.fromkeys(("output", "output_dir", "out"), "runs"),
+    **dict.fromkeys(("gpu", "gpus"), "device"),
+    **dict.fromkeys(("batch", "bs"), "batch_size"),
+    **dict.fromkeys(("num_epochs", "max_epochs"), "epochs"),
+    **dict.fromkeys(("checkpoint", "resume_from"), "resume"),
+    **dict.fromkeys(("aug", "transform"), "augmentation"),
+    **dict.fromkeys(("eval", "evaluation"), "evaluations"),
+    "wd": "weight_decay",
+    "tau": "temperature",
+    "amp": "precision",
+    "criterion": "loss",
+    "projector": "head",
+    "num_workers": "workers",
+    "encoder_lr": "encoder_rate_factor",
+}
+"""Options by their names in other libraries: an error says the name here."""
+
+LOSSES_ELSEWHERE = {"ce": "CrossEntropyLoss", "protonet": "PrototypicalLoss", "asl": "AsymmetricLoss"}
+"""Losses by their names elsewhere."""
 OF_CLASS = {
     "Digits": "digits",
     "Arrays": "vectors",
@@ -50,43 +86,26 @@ def class_named(name: str, base: Class) -> str | None:
     """Return the import path of the subclass that a word names, whatever its case and hyphens."""
     if not name.isidentifier() and not set(name) <= WORD_CHARACTERS:
         return None
-    if exact := kinds(base).get(name):
-        return exact
-    wanted, several = folded(name), kinds(base)
+    several, wanted = kinds(base), folded(name)
     names = (known for known in several if wanted in {folded(known), folded(known).removesuffix(folded(base.name))})
-    return next((several[known] for known in names), None)
+    return several.get(name) or next((several[known] for known in names), None)
 
 
-def expanded(option: str, value: str, base: Class, options: Mapping[str, Any]) -> list[tuple[str, Any]] | None:
+def expanded(option: str, value: str, base: Class, options: Mapping[str, Any]) -> list[Option] | None:
     """Return the options that a word for a part stands for, given the others; None: it is a class, or unknown."""
     sized = re.fullmatch(r"([A-Za-z_-]+?)[-_]?(\d+)", value)
-    method = recipes.method_options(value) if option == "loss" else None
-    if method is not None and method["loss"]["class_path"] != class_named(value, base):
-        parts = ("loss",) if recipes.FOR in method else ("loss", "inputs")
-        return list(flat({part: method[part] for part in parts if part in method}))
-    if option == "encoder" and sized and folded(sized[1]) == "resnet" and class_named(value, base) is None:
-        return [(option, "likewise.models.ResNet"), ("encoder.depth", int(sized[2]))]
-    if option == "data" and class_named(value, base) is None:
-        return _data(value, data_arguments(options))
-    return None
+    named = class_named(value, base)
+    if option == "loss" and (known := recipes.method_named(value)):
+        method = recipes.load_fragment("methods", known)
+        if method["loss"]["class_path"] != named:
+            parts = ("loss",) if recipes.FOR in method else ("loss", "inputs")
+            return list(flat({part: method[part] for part in parts if part in method}))
+    if option == "encoder" and sized and folded(sized[1]) == "resnet" and named is None:
+        return [Option(option, "likewise.models.ResNet"), Option("encoder.depth", int(sized[2]))]
+    return _data(value, data_arguments(options)) if option == "data" and named is None else None
 
 
-def flat(options: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield nested options one by one: each class before its arguments."""
-    for name, value in options.items():
-        option = f"{above}{name}"
-        part = isinstance(value, dict) and (value.keys() & {"class_path", "init_args"} or not above)
-        if not part:
-            yield option, value
-            continue
-        if value.get("class_path") is not None:
-            yield option, value["class_path"]
-        more = value.get("init_args") or {}
-        remaining = {key: argument for key, argument in value.items() if key not in {"class_path", "init_args"}}
-        yield from flat({**remaining, **more}, f"{option}.")
-
-
-def _data(value: str, source_options: Mapping[str, Any]) -> list[tuple[str, Any]] | None:
+def _data(value: str, source_options: Mapping[str, Any]) -> list[Option] | None:
     """Return the options of the source that reads what a word names; None: it may be a class."""
     is_class = value.replace(".", "_").isidentifier() and not exists(Path(value))
     module, _, last = value.rpartition(".")
@@ -96,8 +115,7 @@ def _data(value: str, source_options: Mapping[str, Any]) -> list[tuple[str, Any]
         if is_class and (not module or last[:1].isupper() or _exists(module)):
             return None
         raise
-    options = [(f"data.{argument}", wanted) for argument, wanted in arguments.items()]
-    return [("data", f"likewise.data.{name}"), *options]
+    return list(flat({"data": {"class_path": f"likewise.data.{name}", "init_args": arguments}}))
 
 
 def _exists(module: str) -> bool:
@@ -132,7 +150,7 @@ def data_arguments(options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def pair_options(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def pair_options(options: Mapping[str, Any]) -> list[Option]:
     """Return what pairs need by what is on their sides: an encoder of the first, and a size of images."""
     first, second = (_kind_of_side(options, side) for side in ("first", "second"))
     chosen = {} if first is None else {"encoder": recipes.load_fragment("data", first)["encoder"]}
@@ -198,7 +216,7 @@ def near_options(option: str, values: Mapping[str, Any], root: Class, owner: Cla
         return [_dashed(OPTIONS_ELSEWHERE[option])]
     same = [full for full in known if full.rpartition(".")[2] == last]
     siblings = {full.rpartition(".")[2]: full for full in known if full.rpartition(".")[0] == part}
-    names = {**siblings, **({} if part else dict(zip(aliases, aliases, strict=True)))}
+    names = {**siblings, **({} if part else {name: name for name in aliases})}
     close = get_close_matches(last, names, n=3, cutoff=0.7)
     close = close[:1] if close and SequenceMatcher(None, last, close[0]).ratio() > SURE_SIMILARITY else close
     near = [names[full] for full in close]
@@ -207,7 +225,7 @@ def near_options(option: str, values: Mapping[str, Any], root: Class, owner: Cla
     if part and not near and len(bare := last.removeprefix("n_")) > 2:  # short for it, or longer
         near = [full for name, full in siblings.items() if bare in name or name in bare]
     if not near and not same and owner is not None and part:
-        base = part_of(root.parameters[part].hint) if part in root.parameters else None
+        base = root.part(part)
         near = [
             f"{part} {name}" for name, path in (kinds(base) if base else {}).items() if last in Class(path).parameters
         ]

@@ -1,6 +1,6 @@
 """Words and files as one record: defaults, then the recipe, then configurations, then the command line."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -8,14 +8,12 @@ from typing import Any
 import yaml
 
 from likewise.configuration import recipes
-from likewise.configuration.aliases import ALIASES
 from likewise.configuration.classes import Class, kinds
-from likewise.configuration.draft import ConfigBuilder, Option
-from likewise.configuration.guesses import are_texts, class_named, expanded, flat, kind_of_data, pair_options
-from likewise.configuration.hints import part_of
+from likewise.configuration.draft import ConfigBuilder
+from likewise.configuration.guesses import ALIASES, are_texts, class_named, expanded, kind_of_data, pair_options
 from likewise.configuration.options import DEFAULTS, OF_LOSSES, PARTS, RECORDS, RESUMED_WITH, SOURCES, TrainOptions
-from likewise.configuration.starts import AUTO, SCRATCH, STARTS, TEXT_PAIRS, options_of, published_options
-from likewise.configuration.values import FLAG, folded
+from likewise.configuration.recipes import AUTO, SCRATCH, STARTS, TEXT_PAIRS, options_of, published_options
+from likewise.configuration.values import FLAG, Option, flat, folded
 from likewise.files.formats import PARTIAL_SUFFIX
 from likewise.instantiate import as_list, path_of
 
@@ -43,8 +41,8 @@ def resolve(options: Any, *, verb: str = "train") -> Any:
         3
     """
     if isinstance(options, RECORDS[verb][0]):
-        return _fill(ConfigBuilder(verb), [Option(*pair) for pair in flat(_stringify_paths(options))])
-    return resolved([Option(*pair) for pair in flat(dict(options))], verb)
+        return _fill(ConfigBuilder(verb), flat(_stringify_paths(options)))
+    return resolved(list(flat(dict(options))), verb)
 
 
 def written(options: Any) -> str:
@@ -73,21 +71,25 @@ def resolved(options: Sequence[Option], verb: str) -> Any:
     arguments = [option for option in options if option.name != "config"]
     layers, rule = _split_encoder_rule([*_expanded(file_options, draft.root), *_expanded(arguments, draft.root)])
     _check_names(verb, layers)
-    below = _defaults_and_recipe([*file_options, *arguments], layers, draft.root, rule) if verb == "train" else []
-    if verb == "embed":
-        below = _published(layers)
+    below: list[Option] = []
+    if verb == "train":
+        below = _defaults_and_recipe([*file_options, *arguments], layers, draft.root, rule)
+    elif verb == "embed":
+        below = _published(_last_values(layers))
     below += _without_end(below, layers)
     return _fill(draft, [option for option in (*below, *layers) if option.name != "recipe" or option in below])
 
 
-def _fill(draft: ConfigBuilder, options: Sequence[Option]) -> Any:
+def _fill(draft: ConfigBuilder, options: Iterable[Option]) -> Any:
     for option in options:
         draft.put(option)
     if draft.verb == "train":
         _split_device(draft)
         _fill_loss(draft)
-        _check_options(draft.completed())
-    return draft.completed()
+    record = draft.completed()
+    if draft.verb == "train":
+        _check_options(record)
+    return record
 
 
 def _check_names(verb: str, options: Sequence[Option]) -> None:
@@ -148,36 +150,29 @@ def _load_options(file: Any) -> list[Option]:
         raise ValueError(  # noqa: TRY004 - bad input is always a ValueError
             f"expected options in --config, as in 'loss: SupConLoss', got {type(content).__name__}: name them"
         )
-    return [Option(*pair) for pair in flat(dict(content))]
+    return list(flat(content))
 
 
 def _expanded(options: Sequence[Option], root: Class) -> list[Option]:
     """Expand words that stand for a class with arguments; options that are named themselves win."""
     values, spelt_out = {option.name: option.value for option in options}, list[Option]()
     for option in options:
-        more = None
-        base = _base(option.name, root) if option.name in PARTS and not option.adds else None
-        if base and isinstance(option.value, str):
-            more = expanded(option.name, option.value, base, values)
-        if more is None:
-            spelt_out.append(option)
-        else:
-            spelt_out += [Option(name, value) for name, value in more if name == option.name or name not in values]
+        base = root.part(option.name) if option.name in PARTS and not option.adds else None
+        more = expanded(option.name, option.value, base, values) if base and isinstance(option.value, str) else None
+        spelt_out += [each for each in more or [option] if each.name == option.name or each.name not in values]
     return spelt_out
 
 
-def _base(part: str, root: Class) -> Class | None:
-    parameter = root.parameters.get(part)
-    return part_of(parameter.hint) if parameter else None
+def _last_values(options: Sequence[Option]) -> dict[str, Any]:
+    return {option.name: option.value for option in options if not option.adds}
 
 
-def _published(layers: Sequence[Option]) -> list[Option]:
+def _published(last: Mapping[str, Any]) -> list[Option]:
     """Return a published encoder where neither a run nor an encoder is named."""
-    last = {option.name: option.value for option in layers if not option.adds}
     data = kind_of_data(last)
     if data not in STARTS or last.keys() & {"run", "encoder"}:
         return []
-    return [Option(*pair) for pair in flat(published_options(data, weights="weights" in last))]
+    return list(flat(published_options(data, weights="weights" in last)))
 
 
 def _split_encoder_rule(layers: list[Option]) -> tuple[list[Option], str | None]:
@@ -203,8 +198,7 @@ def _defaults_and_recipe(
     options: Sequence[Option], layers: Sequence[Option], root: Class, rule: str | None
 ) -> list[Option]:
     """Return what lies below the given options, spelt out in `layers`: defaults, what fits the data, and the recipe."""
-    last = {option.name: option.value for option in layers if not option.adds}
-    source = _base("data", root)
+    last, source = _last_values(layers), root.part("data")
     if isinstance(last.get("data"), str) and source:
         last["data"] = class_named(last["data"], source) or last["data"]
     data = kind_of_data(last)
@@ -222,16 +216,14 @@ def _defaults_and_recipe(
     elif data and "data.path" in last:
         chosen = _input_options(data, options, last, rule)
     chosen_options = list(flat(chosen))
-    if ("data", "likewise.data.Pairs") in chosen_options and "encoder" not in chosen:
+    if Option("data", "likewise.data.Pairs") in chosen_options and "encoder" not in chosen:
         chosen_options += pair_options(last)
     below = _without_replaced(chosen_options, layers, root)
-    if data == "image-folder" and ("data", "likewise.data.Folder") in chosen_options:  # whichever source reads them
-        below += [Option(*pair) for pair in chosen_options if pair[0] == "data.size"]
+    if data == "image-folder" and Option("data", "likewise.data.Folder") in chosen_options:  # whichever reads them
+        below += [option for option in chosen_options if option.name == "data.size"]
     named = {option.name for option in (*below, *layers) if option.name in PARTS}
-    defaults = [
-        Option(*pair) for pair in DEFAULTS.items() if pair[0] in PARTS or pair[0].partition(".")[0] not in named
-    ]
-    below = [*defaults, *below]
+    defaults = (Option(*pair) for pair in DEFAULTS.items())
+    below = [*(each for each in defaults if each.name in PARTS or each.name.partition(".")[0] not in named), *below]
     names_batches = any(option.name == "batches" for option in layers)
     needed = None if names_batches else _batches_for([*below, *layers], root)
     return [*below, Option("batches", needed)] if needed else below
@@ -257,13 +249,13 @@ def _pair_options(last: Mapping[str, Any], rule: str | None) -> dict[str, Any]:
     return options
 
 
-def _without_replaced(below: list[tuple[str, Any]], above: Sequence[Option], root: Class) -> list[Option]:
+def _without_replaced(below: Sequence[Option], above: Sequence[Option], root: Class) -> list[Option]:
     """Drop the arguments of parts that the options above give another class: they would mean something else there."""
-    over = {option.name: option.value for option in above if not option.adds}
-    replaced = [
-        f"{name}." for name, value in below if name in over and not _is_same(value, over[name], _base(name, root))
-    ]
-    return [Option(name, value) for name, value in below if not name.startswith(tuple(replaced))]
+    over = _last_values(above)
+    replaced = tuple(
+        f"{name}." for name, value, _ in below if name in over and not _is_same(value, over[name], root.part(name))
+    )
+    return [option for option in below if not option.name.startswith(replaced)]
 
 
 def _is_same(path: Any, value: Any, base: Class | None) -> bool:
@@ -277,9 +269,9 @@ def _is_same(path: Any, value: Any, base: Class | None) -> bool:
 
 def _batches_for(options: Sequence[Option], root: Class) -> str | None:
     """Return the only batches that supply what the inputs of the loss read; None: any batches do."""
-    losses, inputs = _base("loss", root), _base("inputs", root)
+    losses, inputs, base = root.part("loss"), root.part("inputs"), root.part("batches")
     value = next((option.value for option in reversed(options) if option.name == "loss"), None)
-    if losses is None or inputs is None or not isinstance(value, str):
+    if losses is None or inputs is None or base is None or not isinstance(value, str):
         return None
     forward = signature(getattr(Class(class_named(value, losses) or value).type, "forward", None) or object)
     required = {name for name, argument in forward.parameters.items() if argument.default is argument.empty}
@@ -287,8 +279,8 @@ def _batches_for(options: Sequence[Option], root: Class) -> str | None:
     import_paths = [word for word in class_names if "." in word]
     for supplier in (Class(path).type for path in (*import_paths, *kinds(inputs).values())):
         names = {name for parent in supplier.__mro__ if issubclass(parent, inputs.type) for name in vars(parent)}
-        needed, base = getattr(supplier, "batches", None), _base("batches", root)
-        if needed and base and needed is not base.type and names & required:
+        needed = getattr(supplier, "batches", None)
+        if needed and needed is not base.type and names & required:
             return kinds(base).get(needed.__name__) or path_of(needed)
     return None
 

@@ -1,4 +1,4 @@
-"""Values of options: words and values of files, read by pydantic as an annotation wants them, as plain values."""
+"""Options and their values: words and values of files, read by pydantic as annotations want them, as plain values."""
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -8,13 +8,13 @@ from enum import Enum
 from functools import cache, partial
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, is_typeddict
+from typing import Annotated, Any, Final, Literal, NamedTuple, Union, get_args, get_origin, is_typeddict
 
 import yaml
 from pydantic import BeforeValidator, ConfigDict, Field, PlainValidator, TypeAdapter, ValidationError, ValidationInfo
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
-from likewise.configuration.hints import PLAIN_TYPES, members, part_in
+from likewise.configuration.classes import PLAIN_TYPES, members, part_in
 from likewise.instantiate import path_of
 
 FLAG: Final = object()
@@ -26,6 +26,27 @@ TYPE_NAMES = {
 """Names of types in errors, by how pydantic's types of errors begin."""
 Part = Callable[[Any, Any], Any]
 """Describes a part, from a value and the class that is expected; None: the value is for another type."""
+
+
+class Option(NamedTuple):
+    """An option by its dotted name, its value (a word, a value of a file, `FLAG`), and whether a "+" adds to a list."""
+
+    name: str
+    value: Any
+    adds: bool = False
+
+
+def flat(options: Mapping[str, Any], above: str = "") -> Iterator[Option]:
+    """Yield nested options one by one: each class before its arguments."""
+    for name, value in options.items():
+        option = f"{above}{name}"
+        if not isinstance(value, dict) or (above and not value.keys() & {"class_path", "init_args"}):
+            yield Option(option, value)
+            continue
+        if value.get("class_path") is not None:
+            yield Option(option, value["class_path"])
+        remaining = {key: argument for key, argument in value.items() if key not in {"class_path", "init_args"}}
+        yield from flat({**remaining, **(value.get("init_args") or {})}, f"{option}.")
 
 
 def plain(value: Any, hint: Any, part: Part | None = None) -> Any:
@@ -48,7 +69,8 @@ def plain(value: Any, hint: Any, part: Part | None = None) -> Any:
         except PydanticSerializationError:
             break
         except _RaisedError as raised:
-            raise raised.error from raised.error.__cause__
+            (error,) = raised.args
+            raise error from error.__cause__
     raise ValueError(f"expected {' or '.join(wanted) or 'nothing'}, got {value}")
 
 
@@ -141,11 +163,7 @@ def _describe_part(base: Any, value: Any, info: ValidationInfo) -> Any:
 
 
 class _RaisedError(Exception):
-    """Carries a ValueError past pydantic."""
-
-    def __init__(self, error: ValueError) -> None:
-        super().__init__()
-        self.error = error
+    """Carries a ValueError past pydantic, as its argument."""
 
 
 def parse(value: Any) -> Any:

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from likewise.configuration import resolve
-from likewise.configuration.starts import published_options
+from likewise.configuration.recipes import published_options
 from likewise.data import ImagePreprocessing, Texts
 from likewise.evaluation.arrays import is_arrays
 from likewise.files.detection import expanded

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from likewise.configuration.draft import Option
-from likewise.configuration.words import as_words
+from likewise.configuration.command_line import as_words
+from likewise.configuration.values import Option
 from likewise.files.detection import expanded
 from likewise.runs import Run
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Unpack, final
 
 from likewise import report
-from likewise.configuration.draft import Option
+from likewise.configuration.command_line import as_words, canonical_options, named_in, read
 from likewise.configuration.options import TrainOptions
-from likewise.configuration.words import as_words, canonical_options, named_in, read
+from likewise.configuration.values import Option
 from likewise.data import FewLabels, LabelNoise, Parts, Samples, Subset
 from likewise.data.lazy_inputs import use_progress
 from likewise.data.reload import fingerprint, parts_of, parts_of_run, same_source

@@ -1,23 +1,114 @@
-"""Help: the options of a verb, the classes of a part with a line each, the options of a class, and completions."""
+"""The command line: its words as options with their values, the help that they ask for, and completions."""
 
 import builtins
 import inspect
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
-from likewise.configuration.aliases import ALIASES
-from likewise.configuration.classes import MISSING, Class, Parameter, kinds
-from likewise.configuration.draft import ConfigBuilder, Option, parameters_of
-from likewise.configuration.guesses import OF_CLASS, near_options
-from likewise.configuration.hints import part_of, type_words
+from likewise.configuration.classes import MISSING, Class, Parameter, kinds, type_words
+from likewise.configuration.draft import ConfigBuilder, parameters_of
+from likewise.configuration.guesses import ALIASES, OF_CLASS, near_options
 from likewise.configuration.options import DEFAULTS, OF_LOSSES, PARTS, RECORDS, TRAINER
-from likewise.configuration.starts import STARTS, default_options
-from likewise.configuration.words import is_option, options_in
+from likewise.configuration.recipes import STARTS, default_options
+from likewise.configuration.resolution import canonical, in_files, resolved
+from likewise.configuration.values import FLAG, Option
 from likewise.instantiate import is_spec
 
-WIDTH = 100
+WIDTH = 100  # columns of a help
+
+
+def read(args: Sequence[str], *, verb: str = "train") -> Any:
+    """Return a verb's options as one record, from the words of a command line and its files of options.
+
+    Args:
+        args: What follows the verb.
+        verb: One of `RECORDS`.
+
+    Returns:
+        The verb's record; see `resolve`.
+
+    Raises:
+        ValueError: There is no such option, class, file or recipe, or a value is not as expected.
+
+    Example:
+        >>> read(["--loss", "supcon", "--loss.temperature=0.2"]).loss["init_args"]["temperature"]
+        0.2
+    """
+    return resolved(classes_first(options_in(args, verb)), verb)
+
+
+def options_in(args: Sequence[str], verb: str = "train") -> list[Option]:
+    """Return the options of a command line in their order."""
+    options, waiting, usage = list[Option](), list(args), RECORDS[verb][1]
+    named = [word.strip("[]").lower() for word in usage.split() if word.strip("[]") != "..."]  # what needs no name
+    several = usage.rstrip("]").endswith("...")
+    while waiting:
+        word = waiting.pop(0)
+        if not is_option(word):
+            values = {option.name: option.value for option in options}
+            name = next((name for name in named if name not in values), named[-1])
+            many = several and name == named[-1]
+            if name in values and not many:
+                raise ValueError(
+                    f"expected one {name.upper()}, got {values[name]} and {word}: leave one out, or name its option"
+                )
+            options.append(Option(name, [word] if many else word, many))
+            continue
+        name, equal, value = word.lstrip("-").partition("=")
+        chosen: Any = value if equal else FLAG
+        if not equal and waiting and not is_option(waiting[0]):
+            chosen = waiting.pop(0)
+        options.append(Option(name.removesuffix("+").replace("-", "_"), chosen, name.endswith("+")))
+    if several or not usage.startswith("[") or named[-1] in {option.name for option in options}:
+        return options
+    left_out = named[0]  # the optional one: a word that names no run is meant for the last
+    return [
+        option._replace(name=named[-1]) if option.name == left_out and not _is_trained(option.value) else option
+        for option in options
+    ]
+
+
+def _is_trained(word: Any) -> bool:
+    return isinstance(word, str) and (word.endswith(".onnx") or (Path(word) / "run.json").is_file())
+
+
+def canonical_options(args: Sequence[str]) -> list[Option]:
+    """Return the options of training on a command line in their order, each under its full name."""
+    root = ConfigBuilder("train").root
+    return [canonical(option, root) for option in options_in(args)]
+
+
+def named_in(args: Sequence[str]) -> frozenset[str]:
+    """Return the names of all options of training on a command line, and of those in its files of options."""
+    options = canonical_options(args)
+    return frozenset(option.name for option in (*options, *in_files(options, ConfigBuilder("train").root)))
+
+
+def as_words(options: Iterable[Option]) -> list[str]:
+    """Write options as the words of a command line."""
+    return [
+        word
+        for name, value, adds in options
+        for word in (f"--{name}{'+' if adds else ''}", *([] if value is FLAG else [str(value)]))
+    ]
+
+
+def is_option(word: str) -> bool:
+    """Tell whether a word names an option."""
+    return re.match(r"--?[A-Za-z][\w.+-]*(=|$)", word) is not None
+
+
+def classes_first(options: Sequence[Option]) -> list[Option]:
+    """Put the class of a part before its arguments, where those come first."""
+    ordered: list[Option] = []
+    for option in options:
+        first = next((at for at, before in enumerate(ordered) if before.name.startswith(f"{option.name}.")), None)
+        named = any(before.name == option.name for before in ordered)
+        ordered.insert(len(ordered) if first is None or named or option.adds else first, option)
+    return ordered
 
 
 def requested_help(args: Sequence[str], verb: str) -> str | None:
@@ -33,15 +124,14 @@ def requested_help(args: Sequence[str], verb: str) -> str | None:
 def _of_verb(verb: str) -> str:
     root = ConfigBuilder(verb).root
     parameters = root.parameters
-    bases = {name: part_of(parameter.hint) for name, parameter in parameters.items() if name != "trainer"}
-    plain = [name for name, base in bases.items() if base is None]
-    parts = {name: base for name, base in bases.items() if base is not None}
+    bases = {name: root.part(name) for name in parameters if name != "trainer"}
     usage, introduction = RECORDS[verb][1], inspect.cleandoc(RECORDS[verb][0].__doc__ or "").partition("\n\nArgs:")[0]
     lines = [f"usage: likewise {verb} {usage} [OPTIONS]", "", introduction, "", "options:"]
-    lines += [line for name in plain for line in _lines(f"--{name}", parameters[name], root, verb)]
-    if parts:
+    for name in (name for name, base in bases.items() if base is None):
+        lines += _lines(f"--{name}", parameters[name], root, verb)
+    if any(bases.values()):
         lines += ["", "parts; --PART.help lists the classes of one, --PART.help CLASS the options of a class:"]
-    for name, base in parts.items():
+    for name, base in ((name, base) for name, base in bases.items() if base is not None):
         has_usual = not parameters[name].required and parameters[name].default is not None
         default = DEFAULTS.get(name) if has_usual else None  # those of training
         named = f" Default: {default.rpartition('.')[2]}." if default else ""
@@ -61,26 +151,21 @@ def _of_part(option: Option, verb: str) -> str:
     root = ConfigBuilder(verb).root
     owner = part = root
     for step in name.split("."):
-        parameter = owner.parameters.get(step)
-        base = part_of(parameter.hint) if parameter else None
+        base = owner.part(step)
         if base is None:
             near = near_options(name, {}, root)
             hint = f", did you mean {near[0]}.help?" if near else f": see likewise {verb} --help"
             raise ValueError(f"expected a part before .help, got --{name}{hint}")
         part, owner = base, Class(DEFAULTS[step]) if step in DEFAULTS else base  # the usual class has parts
-    return _of_kind(name, option, part, verb)
-
-
-def _of_kind(name: str, option: Option, base: Class, verb: str) -> str:
     if name == "trainer":
-        return "\n".join([base.summary, "", *_parameters(base, name, verb)])
-    if not isinstance(option.value, str):
-        lines = [f"classes for --{name}; --{name}.help CLASS lists the options of one:"]
-        for class_name, path in kinds(base).items():
-            lines += [f"  {class_name}", *_wrapped(Class(path).summary)]
-        return "\n".join(lines)
-    cls = Class(ConfigBuilder(verb).class_path(name, option.value, base))
-    return "\n".join([f"{cls.name}: {cls.summary}", "", *_parameters(cls, name, verb)])
+        return "\n".join([part.summary, "", *_parameters(part, name, verb)])
+    if isinstance(option.value, str):
+        cls = Class(ConfigBuilder(verb).class_path(name, option.value, part))
+        return "\n".join([f"{cls.name}: {cls.summary}", "", *_parameters(cls, name, verb)])
+    lines = [f"classes for --{name}; --{name}.help CLASS lists the options of one:"]
+    for class_name, path in kinds(part).items():
+        lines += [f"  {class_name}", *_wrapped(Class(path).summary)]
+    return "\n".join(lines)
 
 
 def _parameters(owner: Class, above: str, verb: str) -> list[str]:
@@ -146,19 +231,20 @@ def completions(args: Sequence[str], current: str, verb: str) -> list[str]:
 def _values_of(name: str, verb: str) -> list[str]:
     part, _, within = ALIASES.get(name, name).removesuffix(".help").partition(".")
     owner = Class(TRAINER) if part == "trainer" else ConfigBuilder(verb).root
-    parameter = owner.parameters.get(within or part)
-    base = part_of(parameter.hint) if parameter and (part == "trainer" or not within) else None
+    base = owner.part(within or part) if part == "trainer" or not within else None
     if base is not None:
         return list(kinds(base))
+    parameter = owner.parameters.get(within or part)
     choices = type_words(parameter.hint).split("|") if parameter else []
     truth = ["false", "true"] if "bool" in choices else []
     return truth + [word for word in choices if word.islower() and not hasattr(builtins, word)]
 
 
 def _names(verb: str) -> Iterator[str]:
-    known = ConfigBuilder(verb).root.parameters
+    root = ConfigBuilder(verb).root
+    known = root.parameters
     for alias, option in ALIASES.items():
         if option.partition(".")[0] in known and alias not in known:
             yield alias.replace("_", "-")
-    yield from ("help", *known, *(f"{name}.help" for name, parameter in known.items() if part_of(parameter.hint)))
+    yield from ("help", *known, *(f"{name}.help" for name in known if root.part(name)))
     yield from (f"trainer.{name}" for name in (Class(TRAINER).parameters if "trainer" in known else ()))

@@ -127,12 +127,7 @@ def search(
     query = [str(word) for word in words_of(query)] if query else query
     if not isinstance(run, Run) and (among or within) and _is_query(run):
         run, query = None, [*([] if run is None else [str(run)]), *query]
-    if run is None and (among or within):
-        from likewise.workflows.embedding import published_model  # noqa: PLC0415 - more to import, and seldom needed
-
-        model = published_model(among or within or "", query, where or device_named("auto"), progress)
-    else:
-        model = load(run or "", device=where)
+    model = _model(run, among or within, query, where, progress)
     if among is None and within is None and not model.encodes:
         there = run.folder if isinstance(run, Run) else run
         among, within = (there, None) if query else (None, there)
@@ -171,6 +166,16 @@ def _report_hits(
         progress.result(f"... the first {MAX_PRINTED_ROWS} rows; {more}")
     elif written is not None:
         progress.result(f"output: {written}")
+
+
+def _model(
+    run: Run | Path | str | None, searched: Any, query: Sequence[str], device: torch.device | None, progress: Progress
+) -> Model:
+    if run is not None or not searched:
+        return load(run or "", device=device)
+    from likewise.workflows.embedding import published_model  # noqa: PLC0415 - more to import, and seldom needed
+
+    return published_model(searched, query, device or device_named("auto"), progress)
 
 
 def _is_query(word: Path | str | None) -> bool:

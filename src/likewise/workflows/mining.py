@@ -43,7 +43,7 @@ def mine(
     there, too. Pairs that are never apart are no negatives of each other; see `never_apart`. Memory: the training
     pairs, their features, and a tile of similarities.
     """
-    output = _check_options(output, limits, beside, force=force)
+    output = _check_mined(output, limits, beside, force=force)
     model = load(run, device=device)
     trained: Any = model.run
     if not (model.paired and model.encodes):
@@ -91,9 +91,7 @@ def mine(
     return output
 
 
-def _check_options(
-    output: Path | None, limits: Mapping[str, Any], beside: Mapping[str, object], *, force: bool
-) -> Path:
+def _check_mined(output: Path | None, limits: Mapping[str, Any], beside: Mapping[str, object], *, force: bool) -> Path:
     if other := next((name for name, value in beside.items() if value), None):
         raise ValueError(f"expected --negatives of a run's own pairs, got {other} beside it: leave it out")
     if output is None:

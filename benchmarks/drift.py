@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import mean
 
-from likewise.runs.curves import read_class_means
+from likewise.runs.score_files import read_class_means
 
 STEPS = {"rank_drift_mean": "drift", "weight_entropy": "entropy", "cache_hit_rate": "cached"}
 MOST_EPOCHS = 20  # that are kept of each run, about

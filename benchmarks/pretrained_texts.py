@@ -30,7 +30,7 @@ from once import trained
 
 import likewise
 from likewise.runs import Run
-from likewise.workflows.metadata import device_words
+from likewise.workflows.training import device_words
 
 TEXTS = 128
 OURS: dict[str, dict[str, Any]] = {

@@ -1,8 +1,11 @@
 """A run's folder: its names, atomic writes, and an encoder rebuilt from it."""
 
 import json
+import os
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +16,8 @@ import likewise as lw
 from likewise.instantiate import class_of, instantiate
 from likewise.models import MLP, ConvNet, Encoder, FromRun, Wrapped
 from likewise.runs import Run
+from likewise.runs.run import remove_if_idle
 from likewise.runs.scores import Metric, Outcomes, Result, Score
-from likewise.workflows.failures import remove_if_idle
 
 PLAIN = {"class_path": "likewise.models.MLP", "init_args": {"input_shape": [3]}}
 
@@ -27,11 +30,13 @@ def _run(tmp_path, encoder=None, spec=PLAIN):
 
 
 def test_a_run_takes_its_name_when_it_is_whole_and_is_found_by_either(tmp_path):
-    stages = [Run.create(tmp_path, "stages").stage]
-    run = _run(tmp_path)
+    run = Run.create(tmp_path / "runs", "SupConLoss", "Digits")
+    stages = [run.stage]
+    run.describe({"parts": {"encoder": PLAIN}})
+    run.save_encoder(MLP((3,)))
+    stages.append(run.stage)
     partial = run.folder
     assert partial.suffix == ".partial"
-    stages.append(run.stage)
     whole = run.finalize()
     assert [*stages, whole.stage] == ["training", "evaluation", "finished"]
     assert whole.folder == partial.with_name(run.name)
@@ -39,7 +44,7 @@ def test_a_run_takes_its_name_when_it_is_whole_and_is_found_by_either(tmp_path):
     assert whole.finalize() == whole
 
 
-def test_runs_started_in_the_same_second_have_different_names_in_a_folder_that_can_be_made(tmp_path):
+def test_runs_started_in_the_same_second_have_different_names(tmp_path):
     runs = [Run.create(tmp_path, "same") for _ in range(3)]
     runs += [Run.create(tmp_path, "same").finalize() for _ in range(3)]
     assert len({run.name for run in runs}) == len(list(tmp_path.iterdir())) == 6
@@ -48,11 +53,26 @@ def test_runs_started_in_the_same_second_have_different_names_in_a_folder_that_c
         Run.create(tmp_path / "file", "x")
 
 
+def test_of_a_run_that_is_not_there_the_newest_nearby_are_named(tmp_path, monkeypatch):
+    """Beside it, or in runs where it would be; at most five."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"got runs/gone, which does not exist: likewise train makes one$"):
+        Run.open("runs/gone")
+    for number in range(7):
+        run = Run.create(Path("runs"), str(number))
+        run.describe({})
+        os.utime(run.folder / "run.json", (number, number))
+    names = [str(path) for path in sorted(Path("runs").iterdir(), key=lambda path: path.name[-9:], reverse=True)]
+    for name in ("runs/gone", "gone"):
+        with pytest.raises(ValueError, match=rf"does not exist: .*; there are {re.escape(', '.join(names[:5]))}$"):
+            Run.open(name)
+
+
 @pytest.mark.parametrize("trained", [False, True])
 def test_a_run_that_fails_stays_only_if_it_did_work(tmp_path, trained):
     run = Run.create(tmp_path, "half")
     run.describe({"seed": 0})
-    with pytest.raises(RuntimeError) as caught, remove_if_idle(run, "left in {}".format):  # noqa: PT012 - as a run goes
+    with pytest.raises(RuntimeError) as caught, remove_if_idle(run, "left in {}"):  # noqa: PT012 - as a run goes
         if trained:
             run.write("metrics.csv", b"step\n")
         raise RuntimeError
@@ -67,11 +87,6 @@ def test_a_file_is_complete_or_absent(tmp_path):
         beside.write_bytes(b"half")
         raise RuntimeError
     assert run.scores_file.read_bytes() == b"before"
-    for content in (b"one", b"two", b"three"):  # the previous checkpoint is kept
-        beside = run.folder / "beside"
-        beside.write_bytes(content)
-        run.adopt_checkpoint(beside)
-    assert (run.checkpoint.read_bytes(), run.checkpoint_before.read_bytes()) == (b"three", b"two")
 
 
 def _found(value, *, epoch=None, metric="accuracy"):
@@ -104,6 +119,15 @@ def test_scores_that_were_damaged_are_told(tmp_path):
     run.write("outcomes.npz", b"PK cut")
     with pytest.raises(ValueError, match="evaluate the run again"):
         _ = run.outcomes
+
+
+def test_the_previous_checkpoint_is_kept(tmp_path):
+    run = Run.create(tmp_path, "checkpoints")
+    for content in (b"one", b"two", b"three"):
+        beside = run.folder / "beside"
+        beside.write_bytes(content)
+        run.adopt_checkpoint(beside)
+    assert (run.checkpoint.read_bytes(), run.checkpoint_before.read_bytes()) == (b"three", b"two")
 
 
 LINEAR = {"class_path": "torch.nn.Linear", "init_args": {"in_features": 3, "out_features": 5}}
@@ -168,6 +192,13 @@ def test_a_run_without_an_encoder_or_with_a_damaged_one_is_refused_with_the_reme
         lw.load_encoder(run.folder)
 
 
+def test_curves_are_read_back_with_the_loss_first(tmp_path):
+    run = Run.create(tmp_path, "curves")
+    assert (run.metrics, run.histograms, run.class_means, list(run.scores)) == ({}, {}, [], [])
+    run.write("metrics.csv", b"step,epoch,accuracy,loss\n0,0,,2.5\n1,0,0.5,1.5\n")
+    assert list(run.metrics.items()) == [("loss", [(0, 2.5), (1, 1.5)]), ("accuracy", [(1, 0.5)])]
+
+
 class Taker:
     """Takes parts and plain values."""
 
@@ -182,40 +213,31 @@ class Taker:
         self.taken = module, modules, pair, make, plain
 
 
-def test_nested_parts_are_made_by_their_annotated_class():
+def test_nested_parts_are_made_by_their_annotated_class_and_nothing_else():
     relu = {"class_path": "torch.nn.ReLU"}
     spec = {"class_path": f"{__name__}.Taker", "init_args": {"module": relu, "modules": [relu, relu], "pair": [1, 2]}}
     module, modules, pair, *_ = instantiate(spec, Taker).taken
-    assert isinstance(module, nn.ReLU)
-    assert [type(one) for one in modules] == [nn.ReLU, nn.ReLU]
+    assert [type(made) for made in (module, *modules)] == [nn.ReLU] * 3
     assert pair == (1, 2)
-
-
-def test_nothing_else_is_made():
-    spec = {"class_path": "os.system", "init_args": {"command": "exit 1"}}
-    for place, value in (("module", spec), ("modules", [spec]), ("plain", spec)):
+    code = {"class_path": "os.system", "init_args": {"command": "exit 1"}}
+    for name, value in (("module", code), ("modules", [code]), ("plain", code)):
         with pytest.raises(ValueError, match="expected a"):
-            instantiate({"class_path": f"{__name__}.Taker", "init_args": {place: value}}, Taker)
+            instantiate({"class_path": f"{__name__}.Taker", "init_args": {name: value}}, Taker)
 
 
-@pytest.mark.parametrize(
-    ("path", "told"),
-    [
-        *((path, "is") for path in ("os.system", "json.JSONDecoder", "nowhere.Net", "Net", "os")),
-        ("torch.nn.Nothing", r"the module torch\.nn does not have"),
-        ("likewise.models.Encoder", "is abstract: name a subclass"),
-    ],
-)
-def test_a_path_to_anything_but_a_class_of_the_kind_is_refused(path, told):
-    with pytest.raises(ValueError, match=f"expected a class of kind Module, got {path}, which {told}"):
-        class_of(path, nn.Module)
+def test_a_path_to_anything_but_a_class_of_the_kind_is_refused():
+    for path, told in (
+        *((path, "which is") for path in ("os.system", "json.JSONDecoder", "nowhere.Net", "Net", "os")),
+        ("torch.nn.Nothing", "which the module torch.nn does not have"),
+        ("likewise.models.Encoder", "which is abstract: name a subclass"),
+    ):
+        with pytest.raises(ValueError, match=f"got {path}, {told}"):
+            class_of(path, nn.Module)
 
 
-def test_facts_are_plain_json_and_curves_are_read_back_with_the_loss_first(tmp_path):
+def test_facts_are_plain_json(tmp_path):
     run = Run.create(tmp_path, "facts")
     run.describe({"seed": 3, "names": ["a", "b"]})
     assert json.loads((run.folder / "run.json").read_text()) == run.metadata == {"seed": 3, "names": ["a", "b"]}
     run.describe({"largest": np.inf})
     assert run.metadata == {"largest": np.inf}
-    run.write("metrics.csv", b"step,epoch,accuracy,loss\n0,0,,2.5\n1,0,0.5,1.5\n")
-    assert list(run.metrics.items()) == [("loss", [(0, 2.5), (1, 1.5)]), ("accuracy", [(1, 0.5)])]

@@ -16,7 +16,7 @@ from likewise.runs.scores import BEGUN, ENCODER
 from likewise.workflows import Silent, evaluate, train
 
 pytestmark = pytest.mark.slow
-STAGES = {"training": "training.fitting.Checkpoints.save", "evaluation": "workflows.execution.evaluate_features"}
+STAGES = ("training.fitting.Checkpoints.save", "workflows.execution.evaluate_features")
 SHORT = {"encoder": "ConvNet", "encoder.width": 8, "epochs": 2, "validation_epochs": 1, "report": False}
 SHORT |= {"evaluations": "KNN", "evaluations.k": 5}
 
@@ -24,6 +24,10 @@ SHORT |= {"evaluations": "KNN", "evaluations.k": 5}
 def trained(given=None, **more):
     """Train without a word."""
     return train(given, progress=Silent(), **more)
+
+
+def end(*_, **__):
+    raise KeyboardInterrupt
 
 
 @pytest.fixture(scope="module")
@@ -68,22 +72,20 @@ def test_evaluating_again_gives_the_same(tuned, tmp_path):
     assert final(again, BEGUN) == final(tuned, BEGUN)
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_a_run_goes_on_where_the_weights_are_no_longer_found(stage, weights, tuned, tmp_path, monkeypatch):
+def test_a_run_goes_on_where_the_weights_are_no_longer_found(weights, tuned, tmp_path, monkeypatch):
+    """It is ended before its first checkpoint, and again before it is evaluated."""
     theirs = tmp_path / "theirs.safetensors"
     shutil.copy(weights, theirs)
-    place = f"likewise.{STAGES[stage]}"
-
-    def end(*_, **__):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(place, end)
-        with pytest.raises(KeyboardInterrupt):
-            trained(SHORT, weights=str(theirs), runs=str(tmp_path / "runs"))
-    theirs.unlink()
-    (folder,) = (tmp_path / "runs").iterdir()
-    run = trained(resume=folder)
+    words = SHORT | {"weights": str(theirs), "runs": str(tmp_path / "runs")}
+    for stage in STAGES:
+        with monkeypatch.context() as patch:
+            patch.setattr(f"likewise.{stage}", end)
+            with pytest.raises(KeyboardInterrupt):
+                trained(words)
+        theirs.unlink(missing_ok=True)
+        (folder,) = (tmp_path / "runs").iterdir()
+        words = {"resume": folder}
+    run = trained(words)
     assert isinstance(run, Run)
     for name, tensor in load_file(run.weights).items():
         assert torch.equal(tensor, load_file(tuned.weights)[name]), name
@@ -93,18 +95,9 @@ def test_a_run_goes_on_where_the_weights_are_no_longer_found(stage, weights, tun
 @pytest.mark.parametrize("shared", [False, True])
 def test_pairs_go_on_where_the_model_is_no_longer_found(shared, tmp_path, monkeypatch):
     rows = [{"one": f"{number % 7} cat", "other": f"dog {number % 7} {number}"} for number in range(48)]
-    words = {
-        "data": str(write_rows(tmp_path / "pairs.jsonl", rows)),
-        "data.first": "one",
-        "data.second": "other",
-        "epochs": 2,
-    }
+    words = {"data": str(write_rows(tmp_path / "pairs.jsonl", rows)), "data.first": "one", "data.second": "other"}
     words |= {"encoder": "PretrainedTransformer", "loss": "InfoNCELoss", "batch_size": 8, "report": False}
-    words |= {"inputs": "SecondTower", "inputs.shared": shared}
-
-    def end(*_, **__):
-        raise KeyboardInterrupt
-
+    words |= {"epochs": 2, "inputs": "SecondTower", "inputs.shared": shared}
     weights, left = [], tmp_path
     for stage in ("whole", "ended"):
         folder = tmp_path / stage

@@ -67,9 +67,7 @@ def trained(tmp_path, **options):
     return run, [line for line in listener.said if "no other process" in line]
 
 
-@pytest.mark.parametrize(
-    ("whole", "file"), [(False, "my_training.py"), (False, None), (True, None), (True, "my-training.py")]
-)
+@pytest.mark.parametrize(("whole", "file"), [(False, None), (True, "my-training.py")])
 def test_what_others_will_not_find_is_said_at_the_start_and_taken_as_an_object(whole, file, script, tmp_path):
     runs, ends = script
     main = runs(GUARDED if file == "my-training.py" else SCRIPT, file)
@@ -109,8 +107,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("whole", [False, True], ids=["a module that is wrapped", "an encoder"])
-@pytest.mark.parametrize("guarded", [True, False])
+@pytest.mark.parametrize(("guarded", "whole"), [(True, False), (False, True)])
 def test_parts_of_every_kind_are_found_by_their_file_or_named(guarded, whole, script, tmp_path):
     runs, ends = script
     own = {option: f"My{kind.rpartition('.')[2]}" for option, kind in KINDS.items()}

@@ -20,6 +20,7 @@ from likewise.instantiate import Described, description, instantiate
 from likewise.models import MLP, ConvNet, NoHead
 from likewise.training import Cosine
 from likewise.workflows import Silent
+from likewise.workflows.arguments import named_objects
 
 pytestmark = pytest.mark.slow  # trains
 DATA = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32), np.arange(60) % 3
@@ -106,10 +107,12 @@ def test_parts_of_ours_are_recorded_whole(tmp_path):
     assert again.metadata["parts"] == parts
 
 
-def test_an_object_may_be_given_by_a_dotted_name_or_another(tmp_path):
+def test_an_object_may_be_given_by_a_dotted_name_or_another():
     for name in ("batches.augmentation", "augmentation"):
-        run = lw.train(**COMMON, **{name: NoAugmentation(), "runs": str(tmp_path)})
-        assert run.metadata["parts"]["batches"]["init_args"]["augmentation"]["class_path"].endswith(".NoAugmentation")
+        options, network = named_objects({name: NoAugmentation()})
+        assert network is None
+        batches = resolve(options).batches
+        assert batches["init_args"]["augmentation"]["class_path"].endswith(".NoAugmentation")
 
 
 def test_what_is_described_is_made_again():
@@ -159,23 +162,20 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("given", "words"), WRONG, ids=range(len(WRONG)))
-def test_objects_that_an_option_does_not_take_are_told(given, words, tmp_path):
-    with pytest.raises(ValueError, match=words):
-        lw.train(**COMMON, **given, runs=str(tmp_path))
+def test_objects_that_an_option_does_not_take_are_told(tmp_path):
+    for given, words in WRONG:
+        with pytest.raises(ValueError, match=words):
+            lw.train(**COMMON, **given, runs=str(tmp_path))
 
 
-def test_data_may_be_a_path(tmp_path):
-    """The path of a file is that of its name, in both places of it, and so is that of the runs."""
+def test_data_may_be_a_path(tmp_path, monkeypatch):
+    """The path of a file is that of its name, and so is that of the runs; one to nothing is no class of its name."""
     file, options = tmp_path / "rows.npz", {name: value for name, value in COMMON.items() if name != "data"}
     np.savez(file, vectors=DATA[0], labels=DATA[1])
-    first, second = lw.train(file, runs=tmp_path, **options), lw.train(data=str(file), runs=str(tmp_path), **options)
-    assert first.scores == second.scores
-    features = lw.embed(first, file, output=tmp_path / "features.npz", progress=Silent())
+    run = lw.train(file, runs=tmp_path, **options)
+    assert run.options["data"] == resolve({"data": str(file)}).data
+    features = lw.embed(run, file, output=tmp_path / "features.npz", progress=Silent())
     assert len(np.load(features)["features"]) == 60
-
-
-def test_a_path_to_nothing_is_no_class_of_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for work in (lw.train, partial(lw.embed, None)):
         with pytest.raises(ValueError, match=r"got \./digits, which does not exist"):

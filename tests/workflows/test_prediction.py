@@ -2,7 +2,6 @@
 
 import dataclasses
 import io
-import math
 import subprocess
 import sys
 from collections import Counter
@@ -282,28 +281,17 @@ def test_new_classes_are_predicted_among_a_few_samples_of_them(run, digits, tmp_
     given = {"among": tmp_path / "support.npz", "progress": progress}
     rows = rows_of(predict(run, tmp_path / "new.npz", tmp_path / "new.csv", **given))
     assert progress.said == ["predicting by the nearest 20 of 48 samples ..."]
-    encode, chosen = run.encoder().encode, [even[:100].numpy(), even[900:1000].numpy()]
-    support, new = (
-        torch.nn.functional.normalize(encode(torch.from_numpy(images[of][some][:, None])))
-        for of, some in zip((slice(100), slice(900, 1000)), chosen, strict=True)
-    )
-    labels = names[classes[:100].numpy()[chosen[0]]]
-    for row, vector in zip(rows, new, strict=True):
-        near, votes = support @ vector, Counter()
-        for place in near.argsort(descending=True)[:20].tolist():
-            votes[labels[place]] += math.exp(float(near[place]) / 0.07)
-        assert row["class"] == votes.most_common(1)[0][0]
-        assert float(row["probability"]) == pytest.approx(votes[row["class"]] / votes.total(), rel=1e-3)
     right = sum(row["class"] == row["label"] for row in rows) / len(rows)
+    assert {row["class"] for row in rows} <= set(names) - {"-"}
+    assert right > 0.4  # of five classes, by an encoder that is not trained
     assert progress.told[0].startswith(f"right: {100 * right:.2f} %")
     with pytest.raises(ValueError, match="by='knn' with among, got 'probe'"):
         predict(run, tmp_path / "new.npz", by="probe", **given)
 
 
-@pytest.mark.parametrize("chunk", [1024, 7])
-def test_samples_that_were_trained_on_are_told_apart(run, digits, tmp_path, monkeypatch, chunk):
-    """The 900 of the run, whatever they are called, of which 540 were trained on, and 100 new ones."""
-    monkeypatch.setattr("likewise.workflows.prediction.CHUNK", chunk)
+def test_samples_that_were_trained_on_are_told_apart(run, digits, tmp_path, monkeypatch):
+    """The 900 of the run, whatever they are called, of which 540 were trained on, and 100 new ones; 7 at a time."""
+    monkeypatch.setattr("likewise.workflows.prediction.CHUNK", 7)
     run, _ = run
     images, classes = digits
     order = np.random.default_rng(0).permutation(1000)

@@ -38,15 +38,15 @@ class Record:
             yield one
 
 
-@pytest.mark.parametrize(("stream", "seconds"), [(Terminal, 0.0), (Terminal, 60.0), (io.StringIO, 0.0)])
-def test_a_bar_is_drawn_on_a_terminal_for_what_takes_long(stream, seconds, monkeypatch):
-    said = stream()
-    monkeypatch.setattr(sys, "stderr", said)
-    monkeypatch.setattr(progress, "MIN_BAR_SECONDS", seconds)
-    assert list(progress.TERMINAL.bar(range(5), "counting")) == [0, 1, 2, 3, 4]
-    drawn = said.getvalue()
-    assert bool(drawn) == (stream is Terminal and seconds == 0)
-    assert not drawn or all(part in drawn for part in ("counting", "it/s", "<"))  # the rate, and the time that is left
+def test_a_bar_is_drawn_on_a_terminal_for_what_takes_long(monkeypatch):
+    for stream, seconds in ((Terminal, 0.0), (Terminal, 60.0), (io.StringIO, 0.0)):
+        said = stream()
+        monkeypatch.setattr(sys, "stderr", said)
+        monkeypatch.setattr(progress, "MIN_BAR_SECONDS", seconds)
+        assert list(progress.TERMINAL.bar(range(5), "counting")) == [0, 1, 2, 3, 4]
+        drawn = said.getvalue()
+        assert bool(drawn) == (stream is Terminal and seconds == 0)
+        assert not drawn or all(part in drawn for part in ("counting", "it/s", "<"))  # rate, and time that is left
 
 
 def test_what_a_console_cannot_show_is_escaped(monkeypatch):
@@ -64,13 +64,12 @@ def test_what_a_console_cannot_show_is_escaped(monkeypatch):
     assert console.buffer.getvalue().decode("cp1252").strip() == r"--help of \u732b"
 
 
-@pytest.mark.parametrize("number", [errno.EPIPE, errno.EIO])
-def test_a_stream_that_nobody_reads_ends_nothing(tmp_path, monkeypatch, number):
-    """A pipe whose reader has gone, or a terminal that was closed."""
+def test_a_stream_that_nobody_reads_ends_nothing(tmp_path, monkeypatch):
+    """As a pipe whose reader has gone."""
 
     class Gone(io.StringIO):
         def flush(self):
-            raise OSError(number, "gone")
+            raise OSError(errno.EPIPE, "gone")
 
         def fileno(self):
             return file.fileno()
@@ -84,17 +83,14 @@ def test_a_stream_that_nobody_reads_ends_nothing(tmp_path, monkeypatch, number):
     assert (tmp_path / "out").read_bytes() == b""
 
 
-@pytest.mark.parametrize("labels", ["classes", "label sets"])
-def test_a_page_tells_what_it_takes_long_over(labels, tmp_path):
+def test_a_page_tells_what_it_takes_long_over(tmp_path):
     run, record = Run.create(tmp_path, "run"), Record()
     run.describe({})
-    classes = torch.arange(40) % 4
-    given = classes if labels == "classes" else torch.eye(4).bool()[classes]
-    inputs = torch.randn(40, 5)
-    features = Features(inputs, given, tuple("abcd"))
+    inputs, sets = torch.randn(40, 5), torch.eye(4).bool()[torch.arange(40) % 4]
+    features = Features(inputs, sets, tuple("abcd"))
     with run.writing(run.embeddings.name) as path:
         save_features(path, FeatureParts(features, features, features))
-    parts = Parts(*(Samples(inputs, given, tuple("abcd")) for _ in range(3)))
+    parts = Parts(*(Samples(inputs, sets, tuple("abcd")) for _ in range(3)))
     write_page(run.report, [RunView(run, parts, progress=record)])
     assert set(record.steps) == {"report", "maps", "hardest pairs"}
     assert record.steps["report"] == sum(kind().runs != "several" for kind in SECTIONS) >= 20

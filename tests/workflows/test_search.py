@@ -14,7 +14,7 @@ from sklearn.metrics.pairwise import cosine_similarity
 
 import likewise.inference.stored as module
 from likewise.cli import main
-from likewise.inference import load, open_features
+from likewise.inference import load
 from likewise.models import MLP, ConvNet
 
 pytestmark = pytest.mark.slow
@@ -161,48 +161,22 @@ def test_what_cannot_be_searched_is_refused_in_one_line(place, tmp_path, capsys)
     assert there.read_text() == "mine"
 
 
-def test_a_file_of_three_parts_and_one_array_are_features_too(tmp_path):
-    np.save(tmp_path / "one.npy", np.eye(3))
-    one = open_features(tmp_path / "one.npy")
-    assert one is not None
-    assert (list(one.ids), one.width) == (["0", "1", "2"], 3)
-    arrays = {}
-    for number, part in enumerate(["train", "validation", "test"], 1):
-        of_part = {"features": np.eye(3) * number, "labels": [0, 1, 1], "names": ["cat", "dog"], "rows": np.arange(3)}
-        arrays |= {f"{part}_{name}": np.array(value) for name, value in of_part.items()}
-    np.savez(tmp_path / "run.npz", **arrays)
-    run = open_features(tmp_path / "run.npz")
-    assert run is not None
-    assert len(run) == 9
-    assert [run.label(row) for row in (0, 1, 8)] == ["cat", "dog", "dog"]
-    assert run.take([8, 3]).tolist() == [[0, 0, 3], [2, 0, 0]]
-
-
-def vectors_run(root, seed):
-    """Return a run of an encoder of vectors, and a file of vectors of which two are the same."""
-    torch.manual_seed(seed)
-    run = encoder_run(root, MLP((3,), width=8), {"input_shape": [3], "width": 8})
-    vectors = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
-    vectors[7] = vectors[3]
-    np.savez(root / "vectors.npz", vectors=vectors)
-    return run, root / "vectors.npz"
-
-
 def test_what_embed_writes_is_searched_by_its_own_encoder_alone(tmp_path, capsys):
-    run, file = vectors_run(tmp_path, 0)
-    assert main(["embed", str(run.folder), str(file), "--output", str(tmp_path / "v.parquet")]) == 0
+    """And never written over its input."""
+    file, vectors, runs = tmp_path / "vectors.npz", np.random.default_rng(0).normal(size=(20, 3)), []
+    vectors[7] = vectors[3]
+    np.savez(file, vectors=vectors.astype(np.float32))
+    for seed in range(2):
+        torch.manual_seed(seed)
+        runs.append(str(encoder_run(tmp_path, MLP((3,), width=8), {"input_shape": [3], "width": 8}).folder))
+    assert main(["embed", runs[0], str(file), "--output", str(tmp_path / "v.parquet")]) == 0
     words = ["--within", str(tmp_path / "v.parquet"), "--duplicates", "1"]
     capsys.readouterr()
-    assert main(["search", str(run.folder), *words]) == 0  # equal ones have a cosine of 1 but for rounding
+    assert main(["search", runs[0], *words]) == 0  # equal ones have a cosine of 1 but for rounding
     assert [line.split()[1] for line in capsys.readouterr().out.splitlines()[1:]] == ["3", "7"]
-    other, _ = vectors_run(tmp_path, 1)
-    assert main(["search", str(other.folder), *words]) == 2
+    assert main(["search", runs[1], *words]) == 2
     assert "features of this run's encoder, got those of another" in capsys.readouterr().err
-
-
-def test_an_output_is_not_written_over_its_input(tmp_path, capsys):
-    run, file = vectors_run(tmp_path, 0)
     before = file.read_bytes()
-    assert main(["embed", str(run.folder), str(file), "--output", str(file), "--force"]) == 2
+    assert main(["embed", runs[0], str(file), "--output", str(file), "--force"]) == 2
     assert "an output beside the input" in capsys.readouterr().err
     assert file.read_bytes() == before

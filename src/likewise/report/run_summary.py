@@ -13,7 +13,7 @@ from likewise.diagnostics import descent
 from likewise.files.formats import PARTS
 from likewise.memory import Queue
 from likewise.report.formatting import amounts, part_words
-from likewise.runs.curves import Curves
+from likewise.runs.score_files import Curves
 from likewise.runs.score_format import format_count, one_line
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from likewise.evaluation.features import Bar, id_words, label_words, silent
 from likewise.evaluation.raw import MAX_INPUT_NUMBERS, as_vectors
 from likewise.report.album import Album, Thumbnail
 from likewise.runs import Run
-from likewise.runs.curves import ClassMean, Curves
+from likewise.runs.score_files import ClassMean, Curves
 from likewise.runs.score_format import one_line
 from likewise.runs.scores import ALL, BEGUN, ENCODER, RAW, Group, Outcomes, Score, places_of
 

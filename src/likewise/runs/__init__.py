@@ -1,6 +1,37 @@
 """Runs: their folders, scores, curves, and the machine that they were made on."""
 
-from likewise.runs.loading import load_encoder
+from pathlib import Path
+
+from torch import nn
+
 from likewise.runs.run import Run, Side, Stage, synced
 
 __all__ = ["Run", "Side", "Stage", "load_encoder", "synced"]
+
+
+def load_encoder(run: Path | str, module: nn.Module | None = None) -> nn.Module:
+    """Load the encoder that a run has trained: a module in evaluation mode, inputs (N, ...) to features (N, D).
+
+    Images may be uint8, or floating from 0 to 1: the encoder has the mean and standard deviation of its training part.
+
+    Args:
+        run: The run's folder.
+        module: The network that was trained, where its class is not found; see `load`.
+
+    Raises:
+        ValueError: It is no run's folder, the run has trained no encoder yet, or the encoder's class is not found.
+
+    Memory:
+        That of the encoder.
+
+    Example:
+        >>> import torch
+        >>> from likewise.models import MLP
+        >>> run = Run.create(Path("runs"), "mine")
+        >>> spec = {"class_path": "likewise.models.MLP", "init_args": {"input_shape": [3], "width": 8}}
+        >>> run.describe({"parts": {"encoder": spec}})
+        >>> run.save_encoder(MLP((3,), width=8))
+        >>> load_encoder(run.folder)(torch.zeros(2, 3)).shape
+        torch.Size([2, 8])
+    """
+    return Run.open(run).encoder(module=module)

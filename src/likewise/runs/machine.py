@@ -1,12 +1,23 @@
-"""The machine and the versions that results depend on."""
+"""The machine, its devices, and the versions that results depend on."""
 
 import os
 import platform
 from contextlib import suppress
-from importlib import import_module
+from importlib import import_module, metadata
 from pathlib import Path
 
 import torch
+
+
+def device_named(name: str) -> torch.device:
+    """Return the device that is named, or for "auto" the best there is."""
+    if name == "auto":
+        accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        return accelerator or torch.device("cpu")
+    try:
+        return torch.zeros(0, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"expected a device that is there, got {name}: leave --device out, or cpu") from error
 
 
 def device_name(device_type: str) -> str:
@@ -35,6 +46,7 @@ def multiplies_bfloat16(device: torch.device) -> bool:
     return within and any(bool(has.get(name)) for name in ("avx512_bf16", "amx_bf16"))
 
 
-def versions() -> dict[str, str]:
-    """Return the versions of the library and of torch, whether they are installed or only on the path."""
-    return {"likewise": str(import_module("likewise").__version__), "torch": str(torch.__version__)}
+def versions(*packages: str) -> dict[str, str]:
+    """Return the versions of the library, whether it is installed or only on the path, torch, packages, and Python."""
+    ours = {"likewise": str(import_module("likewise").__version__), "torch": str(torch.__version__)}
+    return ours | {name: metadata.version(name) for name in packages} | {"python": platform.python_version()}

@@ -1,10 +1,11 @@
-"""A run's folder: the one place that knows the names of its files, and how each is written whole or not at all.
+"""A run's folder: the one place that knows the names of its files, how each is written whole or not at all, and read.
 
 A run writes under a provisional name, and takes its own when it is whole.
 """
 
 import json
 import os
+import shutil
 from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
@@ -17,14 +18,19 @@ from torch import Tensor, nn
 from likewise.files.detection import describe_pickle
 from likewise.files.formats import PARTIAL_SUFFIX, as_text, check_text, numbered
 from likewise.instantiate import instantiate, is_spec, rebuilding, replaced
-from likewise.runs.curves import ClassMean, Curves, Histograms, read_class_means, read_curves, read_histograms
-from likewise.runs.score_files import Scores, as_csv, from_csv, read_outcomes, save_outcomes
+from likewise.runs import score_files
+from likewise.runs.score_files import ClassMean, Curves, Histograms, Scores
 from likewise.runs.scores import Outcomes, Result
 
 Stage = Literal["training", "evaluation", "finished"]
 """The next step of a run, or "finished"."""
 Side = Literal["first", "second"]
 """A side of pairs."""
+MAX_NEARBY = 5  # runs that an error names
+IDLE_FILES = {  # written before the first step; of the tools that log, their folders
+    *("config.yaml", "run.json", "similarity.safetensors", "scores.csv", "outcomes.npz", "best.ckpt"),
+    *("tensorboard", "wandb", "csv"),
+}
 
 
 @final
@@ -82,26 +88,20 @@ class Run:
 
     folder: Path
 
-    configuration = _File("config.yaml")
-    metrics_file = _File("metrics.csv")
-    checkpoint = _File("checkpoint.ckpt")
-    checkpoint_before = _File("checkpoint-before.ckpt")
-    best = _File("best.ckpt")
-    begun_weights = _File("begun.safetensors")
-    second_begun_weights = _File("second-begun.safetensors")
-    begun_embeddings = _File("begun.npz")
-    weights = _File("encoder.safetensors")
-    second_weights = _File("second-encoder.safetensors")
-    batches = _File("batches.npz")
-    similarity_file = _File("similarity.safetensors")
-    embeddings = _File("embeddings.npz")
-    probe = _File("probe.safetensors")
-    classifier = _File("classifier.safetensors")
-    scores_file = _File("scores.csv")
-    outcomes_file = _File("outcomes.npz")
-    histograms_file = _File("histograms.csv")
-    class_means_file = _File("classes.csv")
-    report = _File("report.html")
+    configuration, report = _File("config.yaml"), _File("report.html")
+    checkpoint, checkpoint_before, best = _File("checkpoint.ckpt"), _File("checkpoint-before.ckpt"), _File("best.ckpt")
+    weights, second_weights = _File("encoder.safetensors"), _File("second-encoder.safetensors")
+    begun_weights, second_begun_weights = _File("begun.safetensors"), _File("second-begun.safetensors")
+    embeddings, begun_embeddings, batches = _File("embeddings.npz"), _File("begun.npz"), _File("batches.npz")
+    probe, classifier = _File("probe.safetensors"), _File("classifier.safetensors")
+    metrics_file, histograms_file, class_means_file = (
+        _File("metrics.csv"),
+        _File("histograms.csv"),
+        _File("classes.csv"),
+    )
+    scores_file, outcomes_file, similarity_file = (
+        _File("scores.csv"), _File("outcomes.npz"), _File("similarity.safetensors"),
+    )  # fmt: skip
 
     @classmethod
     def create(cls, root: Path, *names: str) -> Self:
@@ -142,9 +142,12 @@ class Run:
         )
         run_folder = path if path.is_dir() or not other.is_dir() else other
         if not (run_folder / "run.json").is_file():
-            what = "is a file" if run_folder.is_file() else "does not exist"
-            what = "has no run.json" if run_folder.is_dir() else what
+            what = (
+                "has no run.json" if run_folder.is_dir() else "is a file" if run_folder.exists() else "does not exist"
+            )
             problem = describe_pickle(run_folder) or f"which {what}: likewise train makes one"
+            if not run_folder.exists() and (nearby := _runs_near(Path(folder))):
+                problem += f"; there are {', '.join(map(str, nearby))}"
             inside = (run.parent for depth in range(1, 4) for run in run_folder.glob("*/" * depth + "run.json"))
             if (run := next(inside, None)) is not None:
                 problem = f"which holds runs: name {run} ..."
@@ -191,7 +194,7 @@ class Run:
     @property
     def metrics(self) -> Curves:
         """The curves of what the training logged; none where it logged nothing."""
-        return read_curves(self.metrics_file)
+        return score_files.read_curves(self.metrics_file)
 
     @property
     def scores(self) -> Scores:
@@ -200,12 +203,12 @@ class Run:
         Raises:
             ValueError: The file can't be read.
         """
-        return from_csv(self.scores_file.read_bytes().decode()) if self.scores_file.is_file() else Scores()
+        return score_files.from_csv(self.scores_file.read_bytes().decode()) if self.scores_file.is_file() else Scores()
 
     @property
     def outcomes(self) -> tuple[Outcomes, ...]:
         """The contributions of test samples to the scores."""
-        return read_outcomes(self.outcomes_file) if self.outcomes_file.is_file() else ()
+        return score_files.read_outcomes(self.outcomes_file) if self.outcomes_file.is_file() else ()
 
     def add(self, result: Result) -> None:
         """Write the scores of an evaluation, replacing its earlier ones; of episodes, those of the same shape."""
@@ -217,18 +220,18 @@ class Run:
             rewritten = {outcome.written_with for outcome in result.outcomes}
             kept_outcomes = [outcome for outcome in self.outcomes if outcome.written_with not in rewritten]
             with self.writing(self.outcomes_file.name) as path:
-                save_outcomes(path, [*kept_outcomes, *result.outcomes])
-        self.write(self.scores_file.name, as_csv([*kept, *result.scores, *result.candidates]).encode())
+                score_files.save_outcomes(path, [*kept_outcomes, *result.outcomes])
+        self.write(self.scores_file.name, score_files.as_csv([*kept, *result.scores, *result.candidates]).encode())
 
     @property
     def histograms(self) -> Histograms:
         """The (epoch, counts) pairs of each histogram that the loss recorded."""
-        return read_histograms(self.histograms_file)
+        return score_files.read_histograms(self.histograms_file)
 
     @property
     def class_means(self) -> list[ClassMean]:
         """The means by class of what the loss recorded; none where it recorded nothing."""
-        return read_class_means(self.class_means_file)
+        return score_files.read_class_means(self.class_means_file)
 
     @property
     def label_similarity(self) -> Tensor | None:
@@ -256,29 +259,13 @@ class Run:
         if not weights.is_file():
             got = f"{self.folder}, which has no {weights.name}: finish it with likewise train --resume {self.folder}"
             raise ValueError(f"expected a run with a trained encoder, got {got}")
-        return self._with_weights(instantiate(spec, nn.Module) if is_spec(spec) else spec, weights).eval()
+        return with_weights(instantiate(spec, nn.Module) if is_spec(spec) else spec, weights).eval()
 
     def encoder_as_begun(self, side: Side = "first") -> nn.Module | None:
         """Rebuild a side's encoder with the weights that it began with; None where the run does not have them."""
         weights = self.begun_weights if side == "first" else self.second_begun_weights
-        if not weights.is_file():
-            return None
-        return self._with_weights(instantiate(self.encoder_spec(side), nn.Module), weights)
-
-    def with_weights(self, encoder: nn.Module, side: Side = "first") -> nn.Module:
-        """Load the trained weights of a side into its encoder."""
-        return self._with_weights(encoder, self.weights_of(side))
-
-    def _with_weights(self, encoder: nn.Module, weights: Path) -> nn.Module:
-        from safetensors import SafetensorError  # noqa: PLC0415 - of an extra
-        from safetensors.torch import load_file  # noqa: PLC0415 - likewise
-
-        try:
-            encoder.load_state_dict(load_file(weights))
-        except (SafetensorError, RuntimeError) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise ValueError(f"expected the weights of this run's encoder in {weights}, got {reason}") from error
-        return encoder
+        there = weights.is_file()
+        return with_weights(instantiate(self.encoder_spec(side), nn.Module), weights) if there else None
 
     def encoder_spec(self, side: Side = "first", module: nn.Module | None = None) -> Any:
         """Return the class of the encoder with its arguments, or the module; no weights are fetched from elsewhere."""
@@ -305,13 +292,12 @@ class Run:
             raise ValueError(f"expected a run of pairs for the second side, got {self.folder}: leave out the side")
         return side == "second" and (second or {}).get("encoder") is not None
 
-    def save_encoder(self, encoder: nn.Module, side: Side = "first") -> None:
-        """Write the trained encoder's weights; of pairs, one tower's."""
-        self._save(encoder.state_dict(), self.weights if side == "first" else self.second_weights)
-
-    def save_begun(self, encoder: nn.Module, side: Side = "first") -> None:
-        """Write the weights that a side's encoder begins with."""
-        self._save(encoder.state_dict(), self.begun_weights if side == "first" else self.second_begun_weights)
+    def save_encoder(self, encoder: nn.Module, side: Side = "first", *, begun: bool = False) -> None:
+        """Write a side's weights: of the trained encoder, or if `begun` those that it begins with."""
+        first, second = (
+            (self.begun_weights, self.second_begun_weights) if begun else (self.weights, self.second_weights)
+        )
+        self._save(encoder.state_dict(), first if side == "first" else second)
 
     def drop_begun(self) -> None:
         """Remove the weights that encoders began with, which only a run that goes on needs."""
@@ -348,6 +334,39 @@ class Run:
         if self.folder.suffix != PARTIAL_SUFFIX:
             return self
         return Run(self.folder.rename(self.folder.with_name(self.name)))
+
+
+def with_weights(encoder: nn.Module, weights: Path) -> nn.Module:
+    """Load the weights in a run's file into an encoder."""
+    from safetensors import SafetensorError  # noqa: PLC0415 - of an extra
+    from safetensors.torch import load_file  # noqa: PLC0415 - likewise
+
+    try:
+        encoder.load_state_dict(load_file(weights))
+    except (SafetensorError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(f"expected the weights of this run's encoder in {weights}, got {reason}") from error
+    return encoder
+
+
+def _runs_near(folder: Path) -> list[Path]:
+    """Return the runs beside a folder that does not exist, or in "runs" there, the newest first."""
+    files = [file for pattern in ("*/run.json", "runs/*/run.json") for file in folder.parent.glob(pattern)]
+    newest = sorted(files, key=lambda file: file.stat().st_mtime, reverse=True)
+    return [file.parent for file in newest[:MAX_NEARBY]]
+
+
+@contextmanager
+def remove_if_idle(run: Run, note: str, *, new: bool = True) -> Generator[None]:
+    """Remove a new run that fails before it did any work; for any other, note in the exception where it is, at {}."""
+    try:
+        yield
+    except BaseException as error:
+        if new and {path.name for path in run.folder.iterdir() if path.suffix != ".new"} <= IDLE_FILES:
+            shutil.rmtree(run.folder, ignore_errors=True)
+        else:
+            error.add_note(note.format(run.folder))
+        raise
 
 
 @contextmanager

@@ -1,10 +1,12 @@
-"""The files of scores and outcomes: flat rows as CSV, which are a table, and arrays of what each sample contributed."""
+"""The files of a run's numbers: scores as CSV, which is a table, outcomes as arrays, and what the training logged."""
 
 import csv
 import io
 import json
 import zipfile
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, SupportsIndex, final
 
@@ -12,6 +14,10 @@ import torch
 
 from likewise.runs.scores import ALL, ENCODER, SEPARATOR, Group, Metric, Outcomes, Score
 
+Curves = dict[str, list[tuple[int, float]]]
+"""For each metric its (step, value) pairs."""
+Histograms = dict[str, list[tuple[int, tuple[int, ...]]]]
+"""For each histogram its (epoch, counts) pairs; epochs are counted from 1."""
 COLUMNS = (
     *("evaluation", "metric", "unit", "better", "selects", "shown", "value", "low", "high", "count", "counted"),
     *("classes", "features", "part", "kind", "group", "epoch", "settings", "protocol", "notes"),
@@ -142,3 +148,43 @@ def read_outcomes(path: Path) -> tuple[Outcomes, ...]:
         classes, shares = (arrays.get(f"{key}{SEPARATOR}{field}") for field in ("classes", "shares"))
         outcomes.append(Outcomes(evaluation, metric, rows, values, features, part, classes, shares))
     return tuple(outcomes)
+
+
+@final
+@dataclass(frozen=True)
+class ClassMean:
+    """The mean of a statistic, such as "rank_drift", over the anchors of a class in an epoch, counted from 1."""
+
+    statistic: str
+    epoch: int
+    label: str
+    mean: float
+    count: int
+
+
+def read_curves(path: Path) -> Curves:
+    """Read the columns of a metrics.csv, with one row per step, the loss first; none where there is no file."""
+    curves: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
+    for row in csv.DictReader(_text_of(path)):
+        for name in row.keys() - {"step", "epoch"}:
+            if row[name]:
+                curves[name].append((int(row["step"]), float(row[name])))
+    return {name: curves[name] for name in sorted(curves, key=lambda name: (name != "loss", name))}
+
+
+def read_histograms(path: Path) -> Histograms:
+    """Read a histograms.csv, without a header: name, epoch, counts of each bin; nothing where there is no file."""
+    histograms: defaultdict[str, list[tuple[int, tuple[int, ...]]]] = defaultdict(list)
+    for name, epoch, *counts in csv.reader(_text_of(path)):
+        histograms[name].append((int(epoch), tuple(map(int, counts))))
+    return dict(histograms)
+
+
+def read_class_means(path: Path) -> list[ClassMean]:
+    """Read a classes.csv, without a header: statistic, epoch, class, mean, count; nothing where there is no file."""
+    rows = csv.reader(_text_of(path))
+    return [ClassMean(what, int(epoch), name, float(mean), int(count)) for what, epoch, name, mean, count in rows]
+
+
+def _text_of(path: Path) -> io.StringIO:
+    return io.StringIO(path.read_bytes().decode() if path.is_file() else "", newline="")

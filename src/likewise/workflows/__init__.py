@@ -19,33 +19,18 @@ if TYPE_CHECKING:  # for type checkers; `__getattr__` finds the same names at ru
     from likewise.workflows.training import train
     from likewise.workflows.transfers import transfer
 
+# fmt: off
 __all__ = [
-    "Comparison",
-    "Printed",
-    "Progress",
-    "Silent",
-    "compare",
-    "embed",
-    "evaluate",
-    "export",
-    "predict",
-    "search",
-    "sweep",
-    "train",
-    "transfer",
+    "Comparison", "Printed", "Progress", "Silent", "compare", "embed", "evaluate", "export", "predict", "search",
+    "sweep", "train", "transfer",
 ]
 _FILE_OF = {
     **dict.fromkeys(("Comparison", "compare"), "comparison"),
     **dict.fromkeys(("Printed", "Progress", "Silent"), "progress"),
-    "embed": "embedding",
-    "evaluate": "evaluation",
-    "export": "exports",
-    "predict": "prediction",
-    "search": "searches",
-    "sweep": "sweeps",
-    "train": "training",
-    "transfer": "transfers",
+    "embed": "embedding", "evaluate": "evaluation", "export": "exports", "predict": "prediction",
+    "search": "searches", "sweep": "sweeps", "train": "training", "transfer": "transfers",
 }
+# fmt: on
 
 
 def __getattr__(name: str) -> Any:

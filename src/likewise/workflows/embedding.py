@@ -1,10 +1,10 @@
-"""Features of any data, by a run's encoder, an exported one, or one that needs no training."""
+"""Features of any data, by a run's encoder, an exported one, or one with published weights, which needs no training."""
 
 import json
 import shutil
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,9 +14,13 @@ import torch
 
 from likewise.configuration import resolve
 from likewise.configuration.options import EmbedOptions
-from likewise.data import Samples, Source, inputs_for_encoder, same_source
+from likewise.configuration.recipes import published_options
+from likewise.data import ImagePreprocessing, Samples, Source, Texts, inputs_for_encoder, same_source
 from likewise.data.lazy_inputs import in_words, spans_of
 from likewise.data.reload import parted_as
+from likewise.evaluation.arrays import is_arrays
+from likewise.files.detection import expanded
+from likewise.files.formats import image_suffixes
 from likewise.inference.embedding import digest_of, encode_pieces, samples_for
 from likewise.inference.inputs import options_of, stream_samples
 from likewise.inference.model import Model, load
@@ -26,8 +30,8 @@ from likewise.instantiate import Spec, instantiate
 from likewise.models import Encoder
 from likewise.models.weights import load_weights
 from likewise.runs import Run
+from likewise.runs.machine import device_named
 from likewise.workflows.arguments import EmbedArguments, Part, given_options
-from likewise.workflows.metadata import device_named
 from likewise.workflows.progress import PRINTED, Progress
 
 SUFFIXES = (".parquet", ".npz")
@@ -153,6 +157,25 @@ def _model_and_samples(config: EmbedOptions, progress: Progress) -> tuple[Model,
     if config.weights is not None:
         progress.log(f"weights: {load_weights(encoder, config.weights)}")
     return Model(encoder.to(device), samples.preprocessing), samples
+
+
+def published_model(source: Path | str, queries: Sequence[str], device: torch.device, progress: Progress) -> Model:
+    """Return the model for photos or texts: by what the source holds, or for a file of features by the queries."""
+    if is_arrays(expanded(source)):
+        photos = any(Path(query).suffix.lower() in image_suffixes() for query in queries)
+        chosen = published_options("image-folder" if photos else "texts")
+    else:
+        chosen = vars(resolve({"data": str(source), "output": "x.npz"}, verb="embed"))
+    if chosen["encoder"] is None:
+        got = f"got {source}, which is neither: name a run"
+        raise ValueError(f"expected photos or texts to search without a run, {got}")
+    size = chosen["data"].get("init_args", {}).get("size")
+    shape = () if size is None else (3, size, size)
+    encoder = instantiate(chosen["encoder"], Encoder, input_shape=shape)
+    if not shape:
+        encoder.observe(Texts([""]))  # it has a tokenizer of its own
+    progress.log(f"encoder: {encoder.origin}")
+    return Model(encoder.to(device), ImagePreprocessing(*shape) if shape else None)
 
 
 def _parted(model: Model, data: Spec, samples: Samples) -> Samples:

@@ -21,11 +21,13 @@ from likewise.files.detection import describe_pickle
 from likewise.instantiate import instantiate, instantiate_all
 from likewise.report import Section
 from likewise.runs import Run
+from likewise.runs.machine import device_named, versions
+from likewise.runs.run import remove_if_idle
 from likewise.workflows import scoring
 from likewise.workflows.arguments import EvaluateArguments, given_options
-from likewise.workflows.failures import remove_if_idle
-from likewise.workflows.metadata import device_named, versions
 from likewise.workflows.progress import PRINTED, Progress, shown
+
+REMAINING = "what was written is left in {}"
 
 
 def evaluate(
@@ -86,7 +88,7 @@ def _evaluate_arrays(config: EvaluateOptions, progress: Progress) -> Run:
         got = f"got {path}: kNN, the probe and retrieval do not apply; of retrieval, {why}"
         raise ValueError(f"expected features that can be evaluated, {got}")
     run = Run.create(config.runs, "evaluation", path.stem)
-    with remove_if_idle(run, _where_left):
+    with remove_if_idle(run, REMAINING):
         labels = {"kind": features.test.label_kind, "names": list(features.test.names)}
         sizes = {part.part: len(part) for part in features}
         run.describe({"source": str(path), "labels": labels, "samples": sizes, "versions": versions()})
@@ -104,8 +106,7 @@ def _evaluate_run(config: EvaluateOptions, progress: Progress) -> Run:
     if options.sections is None:
         options = replace(options, sections=_sections_of(before))
     device = device_named(config.device)
-    encoder: Any = None
-    second: Any = None
+    encoder = second = None
     most, had = options.evaluation_samples, before.metadata.get(scoring.ENCODED_SAMPLES)
     more = had is not None and most is not None and most > had
     if checkpoint or more or not before.embeddings.is_file():
@@ -117,7 +118,7 @@ def _evaluate_run(config: EvaluateOptions, progress: Progress) -> Run:
         predicts = classifier is not None or (saved is not None and saved.test.predictions is not None)
         scoring.check_applicable(samples, options, predicts=predicts)
     run = before if checkpoint is None else _create_run(config.runs, before, checkpoint)
-    with remove_if_idle(run, _where_left, new=checkpoint is not None):
+    with remove_if_idle(run, REMAINING, new=checkpoint is not None):
         if encoder is None or samples is None:
             features = saved or evaluation.load_features(run.embeddings)
             if samples is not None:
@@ -212,7 +213,3 @@ def _with_weights(run: Run, path: Path, encoder: Any, state: Mapping[str, Any], 
     except RuntimeError as error:
         raise ValueError(f"expected a checkpoint of {run.folder}, got {path}, whose encoder is another") from error
     return encoder.eval()
-
-
-def _where_left(folder: Path) -> str:
-    return f"what was written is left in {folder}"

@@ -1,4 +1,7 @@
-"""Train and evaluate a run, except for what is done already."""
+"""Train and evaluate a run, except for what is done already; all processes encode after training.
+
+The first process says how much is to be encoded, sends its weights, and gathers the features.
+"""
 
 import time
 from collections.abc import Callable, Generator, Mapping
@@ -11,15 +14,20 @@ import lightning
 import torch
 from lightning.pytorch.callbacks import LambdaCallback, ProgressBar
 
+from likewise import distributed
 from likewise.configuration.options import TrainOptions
+from likewise.data import Parts
 from likewise.evaluation import FeatureParts, Result
 from likewise.evaluation.choice import while_training
+from likewise.evaluation.encoding import encode_share
+from likewise.evaluation.features import CPU, capped
 from likewise.instantiate import as_list
 from likewise.models import Encoder
 from likewise.report import run_summary
 from likewise.report.run_verdict import run_verdict
 from likewise.report.run_view import RunView
 from likewise.runs import Run
+from likewise.runs.run import with_weights
 from likewise.runs.score_format import format_count, format_score
 from likewise.training import Assembled, Checkpoints, Collapse, Snapshots, Statistics, Terminated, Validation
 from likewise.training.callbacks import Pace
@@ -29,21 +37,15 @@ from likewise.training.launch import terminable
 from likewise.training.loggers import flatten_options, logging_to
 from likewise.training.memory import MemoryOfStep
 from likewise.training.optimization import ALL
-from likewise.training.processes import gains_by_bfloat16, shutdown
+from likewise.training.pretraining import Pretraining
+from likewise.training.processes import gains_by_bfloat16, send_weights, shutdown
 from likewise.training.validation import MAX_SAMPLES, MIN_CHOOSING_SAMPLES, ValidationScores, best_epoch
-from likewise.workflows.lightning_trainer import TrainingBar
-from likewise.workflows.metadata import device_of
+from likewise.workflows import scoring
+from likewise.workflows.lightning_trainer import TrainingBar, device_of
 from likewise.workflows.progress import Progress
-from likewise.workflows.scoring import (
-    EvaluationOptions,
-    encode_as_begun,
-    encode_parts,
-    evaluate_features,
-    note_lost,
-    say_lost,
-    write_report,
-)
-from likewise.workflows.sharing import announce_encoding
+from likewise.workflows.scoring import EvaluationOptions, evaluate_features
+
+ALL_SAMPLES, NOTHING = 0, -1  # what the first process may announce instead of a number of samples
 
 
 def memory_of_step(config: TrainOptions, tell: Callable[[str], None]) -> list[MemoryOfStep]:
@@ -54,6 +56,16 @@ def memory_of_step(config: TrainOptions, tell: Callable[[str], None]) -> list[Me
 def epochs_between(config: TrainOptions, ready: Assembled, evaluations: EvaluationOptions) -> int:
     """Return the epochs between validations; 0 without any."""
     return 0 if ready.refit or evaluations.evaluations == [] else config.validation_epochs
+
+
+def join_encoding(module: Pretraining, parts: Parts, device: torch.device, *, workers: int | None) -> None:
+    """Encode this process's share of what the first process asks for; not called in the first."""
+    ((most,), *_) = distributed.exchange((NOTHING,), CPU)
+    if most == NOTHING:
+        return
+    send_weights(*(tower.to(device) for tower in (module.encoder, module.second) if tower is not None))
+    for samples, _ in capped([parts.train, parts.validation, parts.test], most or None):
+        encode_share(samples, module.encoder, module.second, workers=workers)
 
 
 @final
@@ -92,24 +104,23 @@ class Execution:
                     self.progress.result("\n".join(["", *judged.lines]))
             for warning in run_summary.training_warnings(run.metadata, run.metrics):
                 self.progress.log(f"warning: {warning}")
-            write_report(run, ready.parts, self.evaluations, self.progress, features)
+            scoring.write_report(run, ready.parts, self.evaluations, self.progress, features)
         run.drop_begun()
-        note_lost(run, ready.data.lost)
-        say_lost(run, self.progress)
+        scoring.note_lost(run, ready.data.lost)
+        scoring.say_lost(run, self.progress)
         finished = run.finalize()
         drop_checkpoints(finished, keep=self.config.keep_checkpoints)
         return finished
 
-    def _features_as_begun(self) -> FeatureParts | None:
-        module, device, most = self.ready.module, device_of(self.trainer_arguments), self.evaluations.evaluation_samples
+    def _features_as_begun(self, device: torch.device) -> FeatureParts | None:
+        module, most = self.ready.module, self.evaluations.evaluation_samples
         first = self.run.encoder_as_begun()
-        alike = module.second is None or module.second is module.encoder
-        second = first if alike else self.run.encoder_as_begun("second")
+        second = first if module.second in {None, module.encoder} else self.run.encoder_as_begun("second")
         if not isinstance(first, Encoder) or not isinstance(second, Encoder):
             return None
         other = None if module.second is None else second.to(device)
         arguments = self.run, first.to(device), self.ready.parts, self.progress
-        return encode_as_begun(*arguments, second=other, workers=self.config.workers, most=most)
+        return scoring.encode_as_begun(*arguments, second=other, workers=self.config.workers, most=most)
 
     @property
     def _trained(self) -> bool:
@@ -118,17 +129,17 @@ class Execution:
     def _evaluate(self) -> FeatureParts:
         run, ready, module, most = self.run, self.ready, self.ready.module, self.evaluations.evaluation_samples
         self.progress.log("evaluating ...")
-        features = encode_parts(
+        features = scoring.encode_parts(
             run, module.encoder, ready.parts, self.progress, module.with_predictions, second=module.second,
             trained=self._trained, workers=self.config.workers, most=most,
-            shared=announce_encoding(module, most, there=run.embeddings.is_file()),
+            shared=_announce_encoding(module, most, there=run.embeddings.is_file()),
         )  # fmt: skip
         shutdown()  # the others are done: what follows is this process's own
         if (predictor := module.predictor(features)) is not None:
             run.write(run.classifier.name, predictor.to_bytes())
-        begun = self._features_as_begun() if self._trained else None
-        arguments = (run, features, ready.parts, self.evaluations, self.progress)
         device = device_of(self.trainer_arguments)
+        begun = self._features_as_begun(device) if self._trained else None
+        arguments = (run, features, ready.parts, self.evaluations, self.progress)
         evaluate_features(*arguments, begun=begun, refit=ready.refit, trained=self._trained, device=device)
         return features
 
@@ -226,9 +237,9 @@ class Execution:
     def _restore(self) -> None:
         """Load the trained encoder, and the weights that head, loss and inputs had with it, if these were saved."""
         module = self.ready.module
-        trained = self.run.with_weights(module.encoder).state_dict()
+        trained = with_weights(module.encoder, self.run.weights).state_dict()
         if module.second is not None and module.second is not module.encoder:
-            self.run.with_weights(module.second, "second")
+            with_weights(module.second, self.run.second_weights)
         checkpoint = self.run.best if self.run.best.is_file() else last_whole(self.run)
         if checkpoint is not None:
             module.load_state_dict(_state(checkpoint) | {f"encoder.{name}": tensor for name, tensor in trained.items()})
@@ -250,6 +261,16 @@ class Execution:
             seconds = facts.get("seconds", {})
             seconds[doing] = round(seconds.get(doing, 0.0) + time.monotonic() - start, 1)
             self.run.describe(facts | {"seconds": seconds})
+
+
+def _announce_encoding(module: Pretraining, most: int | None, *, there: bool) -> bool:
+    """Tell the other processes what to encode with this one, the first, unless features are `there`; do they?"""
+    if distributed.world_size() == 1:
+        return False
+    distributed.exchange((NOTHING if there else most or ALL_SAMPLES,), CPU)
+    if not there:
+        send_weights(*filter(None, (module.encoder, module.second)))
+    return not there
 
 
 def _state(checkpoint: Path | str) -> dict[str, Any]:

@@ -1,5 +1,11 @@
-"""Export a run's encoder: as safetensors, as ONNX, with the classifier if asked for, or for another library."""
+"""Export a run's encoder: as safetensors, as ONNX, also with the classifier, or as a folder that another library loads.
 
+A folder is for sentence-transformers, transformers or timm, with a card of the run's scores.
+"""
+
+import tempfile
+from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, final
@@ -13,11 +19,33 @@ from likewise.evaluation.linear import LinearPredictor
 from likewise.files.formats import check_text
 from likewise.inference import Model, load
 from likewise.inference.given import Given
+from likewise.models import PretrainedTransformer, Timm
+from likewise.models.encoder import Encoder
 from likewise.runs import Run, Side
-from likewise.workflows.libraries import LIBRARIES, write_folder
+from likewise.runs.score_format import format_score, marked
+from likewise.runs.scores import ALL, ENCODER
 from likewise.workflows.progress import PRINTED, Progress, shown
 
-FORMATS = {"safetensors": ".safetensors", "onnx": ".onnx"} | {library: f"-{library}" for library in LIBRARIES}
+OF_SENTENCES = """\
+from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer("FOLDER")
+features = model.encode(["a text"])"""
+OF_TRANSFORMERS = """\
+from transformers import AutoModel, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("FOLDER")
+model = AutoModel.from_pretrained("FOLDER")"""
+OF_TIMM = """\
+import timm
+
+model = timm.create_model("local-dir:FOLDER", pretrained=True)
+transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model))"""
+CROPS = {"crop": "center", "squash": "squash", "pad": "border"}  # our words for resizing, and timm's
+FORMATS = {  # endings of outputs that are not named
+    "safetensors": ".safetensors", "onnx": ".onnx",
+    **{library: f"-{library}" for library in ("sentence-transformers", "transformers", "timm")},
+}  # fmt: skip
 
 
 def export(
@@ -85,7 +113,7 @@ def export(
         probe: Any = None if classifier is None else RunPredictors(opened).predictor("probe")
         to_onnx(model.encoder, path, classifier=probe and _Classifier(probe), facts=_facts(model, probe))
     elif file_format in LIBRARIES:
-        write_folder(file_format, model, path)
+        _write_folder(file_format, model, path)
     else:
         path.write_bytes(opened.weights_of(side).read_bytes())
     progress.result(f"{file_format}: {shown(path)}")
@@ -123,3 +151,100 @@ def _facts(model: Model, probe: LinearPredictor | None) -> dict[str, Any]:
         facts |= {"label_kind": label_kind, "names": probe.names, "classifier": probe.by, "thresholds": limits}
         facts |= {} if limits else {"temperature": probe.temperature}
     return {name: value for name, value in facts.items() if value}
+
+
+def _write_folder(library: str, model: Model, folder: Path) -> None:
+    """Write an encoder as a new folder of the library that it is of."""
+    if folder.exists():
+        raise ValueError(f"expected a new folder, got {folder}, which exists: name another, or remove it")
+    encoder_class, write, use = LIBRARIES[library]
+    encoder: Any = model.encoder
+    if type(encoder) is not encoder_class:
+        got = f"got {type(encoder).__name__}: export it to safetensors or onnx"
+        raise ValueError(f"expected an encoder {encoder_class.__name__} for {library}, {got}")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as made:  # renamed when it is complete
+        parts = Path(made) / folder.name
+        write(encoder, model, parts)
+        (parts / "README.md").write_text(_card(model, use.replace("FOLDER", folder.name)), encoding="utf-8")
+        parts.rename(folder)
+
+
+def _to_transformers(encoder: PretrainedTransformer, _: Model, folder: Path) -> None:
+    """Write model and tokenizer; adapters are merged into the weights."""
+    network: Any = encoder.model
+    network = deepcopy(network).merge_and_unload() if hasattr(network, "merge_and_unload") else network
+    network.save_pretrained(folder)
+    _tokenizer(encoder).save_pretrained(folder)
+
+
+def _tokenizer(encoder: PretrainedTransformer) -> Any:
+    from tokenizers import Tokenizer  # noqa: PLC0415 - of the extra `text`
+    from transformers import PreTrainedTokenizerFast  # noqa: PLC0415 - likewise
+
+    backend: Any = Tokenizer.from_str(bytes(encoder.tokenizer.cpu().numpy()).decode())
+    special: Any = encoder.special
+    before, after = special["before"], special["after"]
+    numbers = {"pad_token": special["padding"], "mask_token": special["mask"]}
+    numbers |= {"cls_token": before[0]} if before else {}
+    numbers |= {"sep_token": after[-1]} if after else {}
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        model_max_length=encoder.length + len(before) + len(after),
+        model_input_names=["input_ids", "attention_mask"],
+        **{name: backend.id_to_token(number) for name, number in numbers.items()},
+    )
+
+
+def _to_sentence_transformers(encoder: PretrainedTransformer, model: Model, folder: Path) -> None:
+    from sentence_transformers import SentenceTransformer  # noqa: PLC0415 - of the extra `text`
+    from sentence_transformers.sentence_transformer import modules  # noqa: PLC0415 - likewise
+
+    with tempfile.TemporaryDirectory() as made:
+        _to_transformers(encoder, model, Path(made))
+        special: Any = encoder.special
+        longest = encoder.length + len(special["before"]) + len(special["after"])
+        first = modules.Transformer(made, max_seq_length=longest)
+    following: Any = encoder.following
+    if following is None:
+        mode: Any = "mean" if encoder.pooling == "mean" else "cls"
+        following = [modules.Pooling(first.get_embedding_dimension(), mode)]
+    usual = {"prompts": {"usual": encoder.prompt}, "default_prompt_name": "usual"}
+    prompts: dict[str, Any] = usual if encoder.prompt else {}
+    whole = SentenceTransformer(modules=[first, *following], device="cpu", **prompts)
+    whole.save(str(folder), create_model_card=False)
+
+
+def _to_timm(encoder: Timm, model: Model, folder: Path) -> None:
+    from timm.models import save_for_hf  # noqa: PLC0415 - of the extra `images`
+
+    mean, std = (tensor.flatten().tolist() for tensor in (encoder.mean, encoder.std))
+    resize = "crop" if model.preprocessing is None else model.preprocessing.resize
+    network: Any = deepcopy(encoder.model).to(memory_format=torch.contiguous_format)
+    network.pretrained_cfg |= {"input_size": encoder.input_shape, "mean": mean, "std": std, "interpolation": "bilinear"}
+    network.pretrained_cfg |= {"crop_pct": 1.0, "crop_mode": CROPS[resize], "num_classes": 0}
+    save_for_hf(network, str(folder), safe_serialization=True)
+
+
+def _card(model: Model, use: str) -> str:
+    run: Any = model.run
+    facts = run.metadata
+    rows = [
+        f"| {score.evaluation}, {marked(score.metric.name, score.metric)} | {format_score(score)} | {score.count:,} |"
+        for score in run.scores
+        if (score.part, score.epoch, score.group, score.features) == ("test", None, ALL, ENCODER)
+    ]
+    scores = ["| held-out score | value, 95 % interval | samples |", "|---|---|---|", *rows] if rows else []
+    loss = facts["parts"].get("loss", {}).get("class_path", "").rpartition(".")[2]
+    origin = facts.get("begins_with")
+    made = f"An encoder trained by {loss}" if loss else "An encoder"
+    made += f", beginning with {origin}" if origin else ""
+    return "\n".join([f"# {run.name}", "", f"{made}.", "", "```python", use, "```", "", *scores, ""])
+
+
+LIBRARIES: dict[str, tuple[type[Encoder], Callable[[Any, Model, Path], None], str]] = {
+    "sentence-transformers": (PretrainedTransformer, _to_sentence_transformers, OF_SENTENCES),
+    "transformers": (PretrainedTransformer, _to_transformers, OF_TRANSFORMERS),
+    "timm": (Timm, _to_timm, OF_TIMM),
+}
+"""By library: the encoder it takes, the function that writes it, and the code that loads it."""

@@ -1,24 +1,37 @@
-"""Lightning's trainer: its messages in our words, only the warnings that concern a run, and its progress bar."""
+"""Lightning's trainer: its device, messages in our words, its progress bar, and how many steps fit into minutes."""
 
 import inspect
 import logging
 import re
+import time
 import warnings
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from math import ceil, isfinite
 from typing import Any, final
 
 import lightning
 import torch
 from lightning import Trainer
-from lightning.pytorch.callbacks import ProgressBar
+from lightning.pytorch.callbacks import LambdaCallback, ProgressBar
 from tqdm import tqdm
 
+from likewise import distributed
 from likewise.configuration.trainer import TrainerOptions
-from likewise.instantiate import arguments
+from likewise.evaluation.encoding import features_of
+from likewise.instantiate import arguments, as_list
+from likewise.runs.machine import device_named
+from likewise.training import Assembled
+from likewise.training.assembly import prepared
+from likewise.training.schedule import Constant
+from likewise.training.validation import MAX_SAMPLES
 from likewise.workflows.progress import Progress
 
+TIMED_STEPS, TIMED_SAMPLES = 4, 64
+PAGE_SECONDS = 10.0  # seconds for the page, and for reading and writing files
+SIMILARITY_SECONDS = 2e-8  # seconds of one similarity in a nearest-neighbour search, about
+SHARE = 0.95  # of what is left, since later steps may be slower
 LINES = 30  # printed by a training, about, where no bar is drawn
 IRRELEVANT_WARNINGS = (
     ".*does not have many workers.*",  # samples are in memory, a worker would only copy them
@@ -35,6 +48,11 @@ def in_our_words(message: str) -> str:
     if epochs is None:
         return message.rstrip(".")
     return f"expected --trainer.max_epochs of at least {epochs[1]}, got {epochs[2]}: so many epochs are done"
+
+
+def device_of(trainer: Mapping[str, Any]) -> torch.device:
+    """Return the device that a trainer with these arguments would use."""
+    return torch.device("cpu") if trainer.get("accelerator") == "cpu" else device_named("auto")
 
 
 def trainer_arguments(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,3 +150,53 @@ def _epoch_and_loss(trainer: Trainer) -> str:
     loss = trainer.progress_bar_metrics.get("loss")
     fields = [] if loss is None else [f"loss={float(torch.as_tensor(loss)):.3f}"]
     return ", ".join([f"epoch={trainer.current_epoch + 1}", *fields])
+
+
+def steps_within(
+    minutes: float, ready: Assembled, trainer: Mapping[str, Any], *, every: int, most: int | None, started: float
+) -> tuple[int, float]:
+    """Return how many steps fit into minutes since the start, with the evaluations, and the seconds of one.
+
+    Between validations are `every` epochs, 0 if there are none; at the end `most` samples of each part are evaluated.
+    The training and its random state stay as they are; memory is a copy of the module and its optimizer.
+    """
+    if not minutes > 0:
+        raise ValueError(f"expected --minutes above 0, got {minutes:g}")
+    if distributed.world_size() > 1:
+        raise ValueError("expected one process for --minutes, got several: give --steps")
+    ends = list[float]()
+
+    def note(trainer: Trainer, *_: Any) -> None:
+        if trainer.strategy.root_device.type != "cpu":
+            torch.accelerator.synchronize()  # kernels are queued
+        ends.append(time.monotonic())
+
+    timed = LambdaCallback(on_train_batch_end=note)
+    chosen = {name: value for name, value in trainer.items() if name in {"accelerator", "devices", "precision"}}
+    batches = as_list(trainer.get("accumulate_grad_batches"))
+    each = int(batches[0]) if batches else 1
+    with torch.random.fork_rng():
+        module = deepcopy(ready.module)
+        module.schedule = Constant()  # its epochs, and those of fine-tuning, are of the whole training
+        module.fine_tuning.unfreeze_epoch = None
+        quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+        pilot = Trainer(**chosen, **quiet, max_epochs=-1, max_steps=TIMED_STEPS * each, callbacks=[timed])
+        pilot.fit(module, datamodule=ready.data)
+        seconds = each * (ends[-1] - ends[0]) / max(1, len(ends) - 1)
+        some = prepared(module.encoder, ready.parts.train.fewer(TIMED_SAMPLES), module.second)
+        at = time.monotonic()
+        features_of(some, module.encoder, "train", second=module.second, workers=0)
+        encoding = (time.monotonic() - at) / max(1, len(some))
+    counts = [len(part) for part in (ready.parts.train, ready.parts.validation, ready.parts.test)]
+    last = counts if most is None else [min(count, most) for count in counts]
+    searches = sum(last) * (last[1] + last[2]) * SIMILARITY_SECONDS * (3 if ready.origin else 2)  # raw inputs, too
+    end = PAGE_SECONDS + searches + encoding * sum(last) * (2 if ready.origin else 1)
+    validation = encoding * sum(min(count, MAX_SAMPLES) for count in counts[:2]) if every else 0.0
+    epoch = max(1, pilot.num_training_batches / each)
+    left = SHARE * (60 * minutes - (time.monotonic() - started)) - end - 2 * validation
+    steps = int(left / (seconds + validation / (max(1, every) * epoch)))
+    if steps < 1:
+        needed = (end + 2 * validation + seconds) / 60 + (time.monotonic() - started) / 60
+        expected = f"expected --minutes for at least one step and the evaluation, about {needed:.1f}"
+        raise ValueError(f"{expected}, got {minutes:g}: give more, or --evaluations []")
+    return steps, seconds

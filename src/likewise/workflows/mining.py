@@ -5,19 +5,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
 from likewise.data import Samples, Texts, never_apart, parts_of_run
 from likewise.files.detection import expanded
-from likewise.inference import Model
+from likewise.inference import load
 from likewise.inference.inputs import of_side
 from likewise.inference.search import hard_negatives
 from likewise.inference.stored import encode_samples
 from likewise.inference.tables import check_apart, check_output, label_cells, table_at
-from likewise.runs import Side
+from likewise.runs import Run, Side
 from likewise.runs.scores import places_of
 from likewise.workflows.progress import Progress
 
@@ -26,44 +26,33 @@ NEGATIVES = "negatives"
 SUFFIXES = (".jsonl", ".parquet")  # formats that have lists
 
 
-class Limits(NamedTuple):
-    """How many negatives of a pair, and the limits of their choice; see `hard_negatives`."""
-
-    k: int
-    from_rank: int
-    margin: float | None
-    at_least: float | None
-
-
-def check_mined(beside: Mapping[str, object], output: Path | None, limits: Limits, *, force: bool) -> Path:
-    """Return the output of hard negatives; `beside` are the options of a search that have no place beside them."""
-    if other := next((name for name, value in beside.items() if value), None):
-        raise ValueError(f"expected --negatives of a run's own pairs, got {other} beside it: leave it out")
-    if output is None:
-        raise ValueError("expected --output FILE.jsonl with --negatives, got none: name one")
-    for name, least, most in (("k", 1, inf), ("from_rank", 1, inf), ("margin", -2, 2), ("at_least", -1, 1)):
-        value = getattr(limits, name)
-        if value is not None and not least <= value <= most:  # written so that NaN fails
-            raise ValueError(f"expected --{name} from {least} to {most}, got {value}")
-    check_output(output, SUFFIXES, force=force)
-    return output
-
-
-def mine(model: Model, output: Path, limits: Limits, progress: Progress) -> Path:
+def mine(
+    run: Run | Path | str,
+    output: Path | None,
+    limits: Mapping[str, Any],
+    progress: Progress,
+    *,
+    beside: Mapping[str, object],
+    device: torch.device | None,
+    force: bool,
+) -> Path:
     """Write a run's training pairs as a table, each with up to k hard negatives among the counterparts of others.
 
+    `limits` are k, from_rank, margin and at_least, and `beside` other options of a search, which have no place here.
     Columns are called as in the run's own table, or first and second, and negatives; those of labels and groups are
     there, too. Pairs that are never apart are no negatives of each other; see `never_apart`. Memory: the training
     pairs, their features, and a tile of similarities.
     """
-    run: Any = model.run
+    output = _check_mined(output, limits, beside, force=force)
+    model = load(run, device=device)
+    trained: Any = model.run
     if not (model.paired and model.encodes):
-        got = run.folder if run else "an encoder or features alone"
+        got = trained.folder if trained else "an encoder or features alone"
         raise ValueError(f"expected a run of pairs with --negatives, got {got}: train one with --data Pairs")
-    data = run.metadata["parts"]["data"]["init_args"]
+    data = trained.metadata["parts"]["data"]["init_args"]
     check_apart(output, data.get("path") or "")
     progress.log("reading ...")
-    parts, refit = parts_of_run(run)
+    parts, refit = parts_of_run(trained)
     train = _numbered((parts.refitted() if refit else parts).train)
     sides = [encode_samples(of_side(train, side), model.of(side), progress.bar) for side in get_args(Side)]
     alone: Any = [side.samples for side in sides]
@@ -75,9 +64,9 @@ def mine(model: Model, output: Path, limits: Limits, progress: Progress) -> Path
     read = ((positions[0] >= 0) & (positions[1] >= 0)).nonzero().flatten()
     firsts, seconds = (places[read] for places in positions)
     vectors = [torch.cat([piece for _, piece in side.pieces()]) for side in sides]
-    rule: Any = {"from_rank": limits.from_rank, "margin": limits.margin, "least": limits.at_least}
+    rule: Any = {"from_rank": limits["from_rank"], "margin": limits["margin"], "least": limits["at_least"]}
     among = vectors[0][firsts], vectors[1], seconds, (numbers[read], candidate_numbers)
-    negatives = hard_negatives(*among, limits.k, **rule, bar=progress.bar)
+    negatives = hard_negatives(*among, limits["k"], **rule, bar=progress.bar)
     names = (data["first"], data["second"]) if data.get("path") else get_args(Side)
     done = total = without = 0
     with table_at(output) as write:
@@ -99,6 +88,19 @@ def mine(model: Model, output: Path, limits: Limits, progress: Progress) -> Path
     lost = f"; {len(train) - done:,} pairs left out, whose images cannot be read" if done < len(train) else ""
     none = f"; {without:,} pairs have none" if without else ""
     progress.result(f"{output}: {total:,} hard negatives of {done:,} pairs{none}{lost}")
+    return output
+
+
+def _check_mined(output: Path | None, limits: Mapping[str, Any], beside: Mapping[str, object], *, force: bool) -> Path:
+    if other := next((name for name, value in beside.items() if value), None):
+        raise ValueError(f"expected --negatives of a run's own pairs, got {other} beside it: leave it out")
+    if output is None:
+        raise ValueError("expected --output FILE.jsonl with --negatives, got none: name one")
+    for name, least, most in (("k", 1, inf), ("from_rank", 1, inf), ("margin", -2, 2), ("at_least", -1, 1)):
+        value = limits[name]
+        if value is not None and not least <= value <= most:  # written so that NaN fails
+            raise ValueError(f"expected --{name} from {least} to {most}, got {value}")
+    check_output(output, SUFFIXES, force=force)
     return output
 
 

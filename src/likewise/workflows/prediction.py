@@ -23,8 +23,8 @@ from likewise.inference.embedding import check_kind
 from likewise.inference.inputs import samples_at
 from likewise.inference.tables import check_apart, check_output, label_cells, table_at
 from likewise.runs import Run
+from likewise.runs.machine import device_named
 from likewise.runs.score_format import aligned
-from likewise.workflows.metadata import device_named
 from likewise.workflows.progress import PRINTED, Progress
 
 Source = str | Path | Sequence[str | Path]

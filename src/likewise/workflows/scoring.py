@@ -1,7 +1,11 @@
-"""The encoding and evaluation that `train` and `evaluate` share: every score is saved and reported as it comes."""
+"""The encoding and evaluation that `train` and `evaluate` share: every score is saved and reported as it comes.
 
-from collections.abc import Callable, Mapping, Sequence
+It is reported as a line, beside the same of other features, and at the end as a table of classes.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from itertools import chain
 from typing import Any, NamedTuple, final
@@ -18,28 +22,32 @@ from likewise.evaluation import (
     Features,
     Origin,
     Result,
+    Score,
     applicable,
     load_features,
+    paired_difference,
     raw_features,
     save_features,
 )
 from likewise.evaluation.choice import left_out
 from likewise.evaluation.encoding import features_of
 from likewise.evaluation.features import CPU, capped, capped_features, features_on
+from likewise.evaluation.predictions import MACRO, MEAN_PRECISION
 from likewise.files.formats import MAX_LISTED, PARTS
 from likewise.instantiate import instantiate_all
 from likewise.models import Encoder
 from likewise.report import RunView, Section, write_page
+from likewise.report.formatting import difference_words
 from likewise.report.run_verdict import FEATURE_NAMES
 from likewise.runs import Run
-from likewise.runs.score_format import format_settings
-from likewise.runs.scores import BEGUN
+from likewise.runs.score_format import aligned, format_score, format_settings, one_line, remarks
+from likewise.runs.scores import BEGUN, ENCODER, Outcomes
 from likewise.workflows.progress import Progress
-from likewise.workflows.score_lines import class_table, headline
 
 ENCODED_SAMPLES = "encoded_samples"
 """The fact of a run that says how many samples of each part were encoded at most; None for all."""
 MAX_CACHED = 32
+MAX_LISTED_CLASSES = 20  # with more classes, only the report shows them all
 _found_before: dict[str, Result] = {}  # by what was evaluated and how
 _encoded_before: dict[str, tuple[Features, dict[int, str]]] = {}
 """Features by encoders that are not trained, and the files that were not readable, by digest of encoder and samples."""
@@ -109,23 +117,19 @@ def encode_parts(
     """Encode the samples, add what the run's own classifier predicts, and save the features; or load those saved.
 
     At most `most` samples of each part are encoded. Features by an encoder that is not `trained` are computed once in
-    this process, as in a sweep. If `shared`, all other processes encode a share; see `sharing`.
+    this process, as in a sweep. If `shared`, all other processes encode a share; see `join_encoding`.
     """
     if run.embeddings.is_file() and not anew:
         return with_origin(load_features(run.embeddings), parts, lambda: (encoder, second))
 
-    some = dict(zip(PARTS, capped([parts.train, parts.validation, parts.test], most), strict=True))
     kept = not (trained or shared) and second is None
     digest = _digest(encoder, [run.metadata["parts"][name] for name in ("encoder", "data")]) if kept else None
     encoded_parts: list[Features] = []
     lost: dict[int, str] = {}
-    for part, (samples, _) in some.items():
-        if digest is None:
-            part_features = features_of(samples, encoder, part, progress.bar, second, workers=workers, shared=shared)
-            without = _lost(samples)
-        else:
-            part_features, without = _encode_cached(digest, samples, encoder, part, progress, workers=workers)
-        encoded_parts.append(some[part].of(predicted(part_features) if predicted else part_features))
+    for part, few in zip(PARTS, capped([parts.train, parts.validation, parts.test], most), strict=True):
+        how: Any = {"progress": progress.bar, "second": second, "workers": workers, "shared": shared}
+        part_features, without = _encode(few.samples, encoder, part, digest, how)
+        encoded_parts.append(few.of(predicted(part_features) if predicted else part_features))
         lost |= without
     features = FeatureParts(*encoded_parts)
     with run.writing(run.embeddings.name) as path:
@@ -169,16 +173,18 @@ def forget() -> None:
     _encoded_before.clear()
 
 
-def _encode_cached(
-    digest: str, samples: Samples, encoder: Encoder, part: str, progress: Progress, *, workers: int | None
+def _encode(
+    samples: Samples, encoder: Encoder, part: str, digest: str | None, how: Mapping[str, Any]
 ) -> tuple[Features, dict[int, str]]:
-    """Return features, from the cache if an encoder of that digest has encoded the samples; and the files lost."""
+    """Return features and the files lost; from the cache, if an encoder of that digest has encoded the samples."""
+    if digest is None:
+        return features_of(samples, encoder, part, **how), _lost(samples)
     none = samples[torch.arange(0)]
     rows = b"" if samples.rows is None else samples.rows.contiguous().numpy().tobytes()
     key = f"{digest} {fingerprint(Parts(samples, none, none))} {sha256(rows).hexdigest()}"
     entry = _encoded_before.pop(key, None)
     if entry is None:
-        entry = features_of(samples, encoder, part, progress.bar, workers=workers), _lost(samples)
+        entry = features_of(samples, encoder, part, **how), _lost(samples)
     while len(_encoded_before) >= MAX_CACHED:
         _encoded_before.pop(next(iter(_encoded_before)))  # used least recently
     _encoded_before[key] = entry
@@ -233,18 +239,16 @@ def with_origin(
 ) -> FeatureParts:
     """Attach to features the samples they come from, and what encodes more, by the encoders of one side or two."""
 
-    def encode(inputs: Tensor | LazyInputs) -> Tensor:
-        return encoders()[0].encode(inputs)
-
-    def encode_second(inputs: Tensor | LazyInputs) -> Tensor:
-        first, second = encoders()
-        return (second or first).encode(inputs)
+    def encode(side: int, inputs: Tensor | LazyInputs) -> Tensor:
+        pair = encoders()
+        return (pair[side] or pair[0]).encode(inputs)
 
     def attach_origin(part: Features, samples: Samples) -> Features:
         beside = part.counterparts
         if beside is not None and samples.counterparts is not None:
-            beside = replace(beside, origin=Origin(replace(samples.counterparts, rows=samples.rows), encode_second))
-        return replace(part, origin=Origin(samples, encode), counterparts=beside)
+            other_samples = replace(samples.counterparts, rows=samples.rows)
+            beside = replace(beside, origin=Origin(other_samples, partial(encode, 1)))
+        return replace(part, origin=Origin(samples, partial(encode, 0)), counterparts=beside)
 
     return FeatureParts(*map(attach_origin, features, (parts.train, parts.validation, parts.test)))
 
@@ -296,15 +300,13 @@ def evaluate_features(
         for other in beside:
             if evaluation in other.evaluations:
                 measured = _once(evaluation, other.given, other.placed, progress, refit=refit)
+                # scores of fewer samples are not paired with the encoder's
                 scores = (replace(score, protocol={**score.protocol, **other.fewer}) for score in measured.scores)
-                baseline = replace(
-                    measured, scores=tuple(scores)
-                )  # of fewer samples, none is paired with the encoder's
-                baselines[other.given.test.kind] = baseline
-                run.add(baseline)
-        for line in headline(result, baselines, features.test if unseen else None):
+                baselines[other.given.test.kind] = replace(measured, scores=tuple(scores))
+                run.add(baselines[other.given.test.kind])
+        for line in _headline(result, baselines, features.test if unseen else None):
             progress.result(line)
-    table = class_table(run.scores, features.test, {evaluation.name for evaluation in evaluations})
+    table = _class_table(run.scores, features.test, {evaluation.name for evaluation in evaluations})
     for line in ["", *table] if table else []:
         progress.result(line)
 
@@ -347,3 +349,46 @@ def _once(
             _found_before.pop(next(iter(_found_before)))
         _found_before[key] = evaluation(*feature_parts, refit=refit, progress=progress.bar)
     return _found_before[key]
+
+
+def _headline(result: Result, baselines: Mapping[str, Result], unseen: Features | None) -> Iterator[str]:
+    """Yield a line for each score that is shown, beside those of other features; `unseen` are of untrained classes."""
+    for score in result.headline:
+        if score.metric.shown:
+            comparisons = [_format_comparison(score, result, name, other, unseen) for name, other in baselines.items()]
+            parts = [f"{score.evaluation}, {score.metric}: {format_score(score)}", *comparisons, remarks(score)]
+            yield "; ".join(filter(None, parts))
+
+
+def _format_comparison(score: Score, result: Result, name: str, other: Result, unseen: Features | None) -> str:
+    theirs = next((candidate for candidate in other.headline if candidate.metric == score.metric), None)
+    if theirs is None:
+        return ""
+    line = f"{name} {format_score(theirs)}"
+    outcomes, beside = (_outcomes(measured, score.metric.name) for measured in (result, other))
+    if outcomes is None or beside is None or theirs.protocol != score.protocol:
+        return line
+    classes = None if unseen is None or outcomes.classes is not None else unseen.groups_of(outcomes.rows)
+    apart = paired_difference(outcomes, beside, classes)
+    return f"{line}, difference {difference_words(apart, share=score.metric.is_share)}"
+
+
+def _outcomes(result: Result, metric: str) -> Outcomes | None:
+    return next((outcomes for outcomes in result.outcomes if outcomes.metric == metric), None)
+
+
+def _class_table(scores: Collection[Score], test: Features, evaluations: Collection[str]) -> list[str]:
+    """Write a table of classes with many, medium and few training samples, and of each class where few exist."""
+    groups = {"frequency"} if len(test.names) > MAX_LISTED_CLASSES else {"frequency", "class"}
+    final = [score for score in scores if score.epoch is None and score.part == "test" and score.group.kind in groups]
+    final = [score for score in final if score.evaluation in evaluations]
+    final = [score for score in final if score.metric != MACRO]  # of labels by frequency, mAP says enough
+    columns = list(dict.fromkeys((score.evaluation, score.features) for score in final))
+    rows = list(dict.fromkeys(str(score.group) for score in final))
+    if not rows:
+        return []
+    cells = {(str(score.group), score.evaluation, score.features): format_score(score) for score in final}
+    corner = MEAN_PRECISION.name if {score.metric for score in final} == {MEAN_PRECISION} else ""
+    table = [[corner, *(f"{evaluation}{'' if what == ENCODER else f', {what}'}" for evaluation, what in columns)]]
+    table += [[one_line(row), *(cells.get((row, *column), "") for column in columns)] for row in rows]
+    return aligned(table, right=True)

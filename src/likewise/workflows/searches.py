@@ -26,12 +26,11 @@ from likewise.inference.tables import check_apart, check_output, table_at
 from likewise.models import reads_texts
 from likewise.report.neighbours import Shown, write_neighbours
 from likewise.runs import Run, Side
+from likewise.runs.machine import device_named
 from likewise.runs.run import written_whole
 from likewise.runs.score_format import aligned, one_line
-from likewise.workflows.metadata import device_named
-from likewise.workflows.mining import Limits, check_mined, mine
+from likewise.workflows.mining import mine
 from likewise.workflows.progress import PRINTED, Progress
-from likewise.workflows.published import published_model
 
 MAX_PRINTED_ROWS, MAX_LETTERS = 20, 60  # rows printed, and letters of a text
 MAX_PAGE_ROWS = 300  # rows on a page
@@ -120,8 +119,8 @@ def search(
     if negatives:
         beside = {"a QUERY": query, "--among": among, "--within": within, "--html": page, "--mistakes": mistakes}
         beside |= {"--side second": side != "first", "--duplicates": duplicates is not None}
-        path = check_mined(beside, written, limits := Limits(k, from_rank, margin, at_least), force=force)
-        return mine(load(run or "", device=where), path, limits, progress)
+        limits = {"k": k, "from_rank": from_rank, "margin": margin, "at_least": at_least}
+        return mine(run or "", written, limits, progress, beside=beside, device=where, force=force)
     if from_rank != 1 or margin is not None:
         raise ValueError("expected --negatives with --from_rank or --margin, got none: add it, or leave them out")
     query = [str(word) for word in words_of(query)] if query else query
@@ -171,9 +170,11 @@ def _report_hits(
 def _model(
     run: Run | Path | str | None, searched: Any, query: Sequence[str], device: torch.device | None, progress: Progress
 ) -> Model:
-    if run is None and searched:
-        return published_model(searched, query, device or device_named("auto"), progress)
-    return load(run or "", device=device)
+    if run is not None or not searched:
+        return load(run or "", device=device)
+    from likewise.workflows.embedding import published_model  # noqa: PLC0415 - more to import, and seldom needed
+
+    return published_model(searched, query, device or device_named("auto"), progress)
 
 
 def _is_query(word: Path | str | None) -> bool:

@@ -166,10 +166,10 @@ def _train_all(
 
 @final
 class _Once:
-    """A sweep's progress, which says only once what goes into several runs."""
+    """A sweep's progress, which says only once what goes into several runs, and nothing of what is next with each."""
 
     def __init__(self, progress: Progress) -> None:
-        self.result, self.bar, self.steps = progress.result, progress.bar, progress.steps
+        self.bar, self.steps = progress.bar, progress.steps
         self._progress = progress
         self._logged: set[str] = set()
 
@@ -178,6 +178,10 @@ class _Once:
             self._progress.log(doing)
         if doing.startswith(INDENT):
             self._logged.add(doing)
+
+    def result(self, result: str) -> None:
+        if not result.strip().startswith(training.NEXT):
+            self._progress.result(result)
 
 
 @final

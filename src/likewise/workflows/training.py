@@ -1,5 +1,6 @@
 """Train: pretrain an encoder, evaluate it frozen, write the run's folder and its page; or resume."""
 
+import json
 import os
 import re
 import time
@@ -23,29 +24,36 @@ from likewise.data.lazy_inputs import use_progress
 from likewise.evaluation.features import CPU
 from likewise.instantiate import MAIN, as_list
 from likewise.report.formatting import short_name
-from likewise.runs import Run
+from likewise.report.sections.use import first_lines
+from likewise.runs import Run, machine
+from likewise.runs.run import remove_if_idle
 from likewise.runs.score_format import format_count
 from likewise.training import Assembled, Checkpoints, Statistics, assemble
 from likewise.training.fitting import fit, trainer_of
-from likewise.training.launch import from_slurm, rank
+from likewise.training.launch import from_slurm, processes, rank
 from likewise.training.loggers import check_tools
 from likewise.training.optimization import FineTuning
 from likewise.training.processes import precision_of, process_group
 from likewise.training.validation import ValidationScores, check_that_choose
-from likewise.workflows.arguments import TrainArguments, given_options
-from likewise.workflows.execution import Execution, epochs_between, memory_of_step
-from likewise.workflows.failures import check_same, open_unfinished, remove_if_idle
-from likewise.workflows.lightning_trainer import in_our_words, quiet_lightning, trainer_arguments
-from likewise.workflows.metadata import device_of, device_words, flat, shared_options, versions
-from likewise.workflows.objects import Objects
-from likewise.workflows.pilot import steps_within
+from likewise.workflows.arguments import TrainArguments, given_options, named_objects
+from likewise.workflows.execution import Execution, epochs_between, join_encoding, memory_of_step
+from likewise.workflows.lightning_trainer import (
+    device_of,
+    in_our_words,
+    quiet_lightning,
+    steps_within,
+    trainer_arguments,
+)
 from likewise.workflows.progress import PRINTED, Progress, shown
 from likewise.workflows.scoring import EvaluationOptions, check_applicable
-from likewise.workflows.sharing import join_encoding
 
 # Unless this is set before its first call, MKL's results may depend on arrays' addresses, and so on earlier runs.
 os.environ.setdefault("MKL_CBWR", "AUTO")
 READ_ALIKE = "let all processes read the same files"
+NEXT, NEXT_INDENT = "next: ", "\n      "
+REMAINING = "what the run had written is left in {0}; resume it with likewise train --resume {0}"
+NOT_SHARED = {"runs", "report", "sections", "log", "config", "recipe"}  # which the first process alone uses
+_CLASS_PATH = re.compile(r'"likewise\.[\w.]*?(\w+)"')  # a class, in whichever module of likewise it was
 CHOSEN_PARTS = ("data", "subset", "split", "batches", "encoder", "head", "loss", "inputs", "optimizer", "schedule")
 
 
@@ -81,20 +89,22 @@ def train(
         >>> run.stage, [score.metric.name for score in run.scores if score.evaluation == "linear probe"][0]
         ('finished', 'accuracy')
     """
-    all_options = given_options(TrainOptions, options, more, "data")
-    objects = Objects(all_options) if isinstance(all_options, TrainOptions) else Objects.of(all_options)
+    chosen, network = given_options(TrainOptions, options, more, "data"), None
+    if not isinstance(chosen, TrainOptions):
+        chosen, network = named_objects(chosen)
     started = time.monotonic()
     with quiet_lightning():
-        config: TrainOptions = resolve(objects.options)
-        before = None if config.resume is None else open_unfinished(config.resume)
+        config: TrainOptions = resolve(chosen)
+        before = None if config.resume is None else _open_unfinished(config.resume)
         check_tools(as_list(config.log))
         trainer = trainer_arguments(config.trainer)
         from_slurm()
         if rank() > 0:
             warnings.simplefilter("ignore")  # the first process shows them
         try:
-            with process_group(shared_options(config), config.timeout_minutes):
-                return _train_run(config, trainer, before, progress, started, network=objects.network)
+            shared = {name: value for name, value in vars(config).items() if name not in NOT_SHARED}
+            with process_group(_flat({"versions": machine.versions("lightning"), **shared}), config.timeout_minutes):
+                return _train_run(config, trainer, before, progress, started, network=network)
         except MisconfigurationException as error:
             raise ValueError(in_our_words(str(error))) from error
 
@@ -117,15 +127,20 @@ def _train_run(
     network: nn.Module | None,
 ) -> Run | None:
     bars = use_progress(progress.bar if rank() == 0 else None)
-    with bars, distributed.agreement(CPU, lambda: flat(ready.metadata), subject="data and parts", remedy=READ_ALIKE):
+    with bars, distributed.agreement(CPU, lambda: _flat(ready.metadata), subject="data and parts", remedy=READ_ALIKE):
         ready, evaluations = _assemble(config, before, network)
         if before is not None:
-            check_same(before, ready.metadata)
+            _check_same(before, ready.metadata)
         if config.trainer.get("precision") == "auto":
             chosen = {"precision": precision_of(ready.module, device_of(trainer))}
             config, trainer = replace(config, trainer={**config.trainer, **chosen}), {**trainer, **chosen}
         if config.minutes is not None:
-            limit = _steps_within(config, ready, evaluations, trainer, progress=progress, started=started)
+            every = epochs_between(config, ready, evaluations)
+            most = 0 if evaluations.evaluations == [] else evaluations.evaluation_samples
+            steps, each = steps_within(config.minutes, ready, trainer, every=every, most=most, started=started)
+            count = format_count(steps, "step")
+            progress.log(f"{config.minutes:g} minutes are {count} of about {each:.2g} s, and the evaluation")
+            limit = {"max_steps": steps, "max_epochs": -1}
             config = replace(config, minutes=None, trainer={**config.trainer, **limit})
             trainer = {**trainer, **limit}
     if rank() > 0:
@@ -139,32 +154,19 @@ def _train_run(
         progress.log(f"{message}; likewise.load(run, module=...) takes a network too")
     names = [config.name] if config.name else [short_name(config.loss), short_name(config.data)]
     run = before or Run.create(config.runs, *names)
-    with remove_if_idle(run, _where_left, new=before is None):
+    with remove_if_idle(run, REMAINING, new=before is None):
         if before is None:
             _describe(run, ready, config)
         else:
             _note_device(run, device_words(config.trainer), progress)
         finished = Execution(config, run, ready, trainer, evaluations, progress).execute()
+    commands, _ = first_lines(finished)
+    predicts = any(file.is_file() for file in (finished.probe, finished.classifier, finished.embeddings))
+    verbs = ("embed", "search", "predict") if predicts else ("embed", "search")
+    lines = [line for line in commands.values() if line.split()[1] in verbs]
+    progress.result(f"\n{NEXT}{NEXT_INDENT.join(lines)}")
     progress.result(f"\nreport: {shown(finished.report)}" if config.report else f"\nrun: {shown(finished.folder)}")
     return finished
-
-
-def _steps_within(
-    config: TrainOptions,
-    ready: Assembled,
-    options: EvaluationOptions,
-    trainer: Mapping[str, Any],
-    *,
-    progress: Progress,
-    started: float,
-) -> dict[str, int]:
-    minutes = config.minutes or 0.0
-    if not minutes > 0:
-        raise ValueError(f"expected --minutes above 0, got {minutes:g}")
-    every, most = epochs_between(config, ready, options), 0 if options.evaluations == [] else options.evaluation_samples
-    steps, each = steps_within(minutes, ready, trainer, every=every, most=most, started=started)
-    progress.log(f"{minutes:g} minutes are {format_count(steps, 'step')} of about {each:.2g} s, and the evaluation")
-    return {"max_steps": steps, "max_epochs": -1}
 
 
 def _follow(ready: Assembled, trainer: Mapping[str, Any], config: TrainOptions, before: Run | None, every: int) -> None:
@@ -220,13 +222,13 @@ def _describe(run: Run, ready: Assembled, config: TrainOptions) -> None:
         settled["encoder"] = {**configured, "init_args": {**configured.get("init_args", {}), "digest": digest}}
     run.write(run.configuration.name, written(replace(config, **settled)).encode())
     recipe = {} if config.recipe is None else {"recipe": config.recipe}
-    origin = {"seed": config.seed, "device": device_words(config.trainer), "versions": versions("lightning")}
+    origin = {"seed": config.seed, "device": device_words(config.trainer), "versions": machine.versions("lightning")}
     run.describe(ready.metadata | recipe | origin | {"begins_with": ready.origin})
     first, second = ready.module.encoder, ready.module.second
     if ready.origin:
-        run.save_begun(first)
+        run.save_encoder(first, begun=True)
     if second is not None and second is not first and second.origin:
-        run.save_begun(second, "second")
+        run.save_encoder(second, "second", begun=True)
     similarity = getattr(ready.module.loss, "label_similarity", None)
     if isinstance(similarity, torch.Tensor):
         run.save_label_similarity(similarity)
@@ -241,5 +243,44 @@ def _note_device(run: Run, device: str, progress: Progress) -> None:
         run.describe(facts | {"device": f"{known}; then {device}"})
 
 
-def _where_left(folder: Path) -> str:
-    return f"what the run had written is left in {folder}; resume it with likewise train --resume {folder}"
+def device_words(trainer: Mapping[str, Any]) -> str:
+    """Name the device that trains, and how many threads a processor may use."""
+    device = device_of(trainer)
+    name = machine.device_name(device.type)
+    if device.type != "cpu":
+        return f"{processes()} x {name}"
+    several = f", {processes()} processes" if processes() > 1 else ""
+    return f"{name}, {format_count(torch.get_num_threads(), 'thread')}{several}"
+
+
+def _flat(facts: Mapping[str, Any], within: str = "") -> dict[str, str]:
+    """Flatten nested facts to text, by dotted name."""
+    texts: dict[str, str] = {}
+    for name, value in facts.items():
+        if isinstance(value, Mapping):
+            texts |= _flat(value, f"{within}{name}.")
+        else:
+            texts[within + name] = str(value)
+    return texts
+
+
+def _open_unfinished(folder: Path | str) -> Run:
+    """Open a run to resume, or raise a ValueError: there is none, or it is finished."""
+    run = Run.open(folder)
+    if run.stage == "finished":
+        remedy = f"train on from it with --encoder FromRun --encoder.run {run.folder}"
+        raise ValueError(f"expected a run that is not finished, got {run.folder}: {remedy}")
+    return run
+
+
+def _check_same(before: Run, now: Mapping[str, Any]) -> None:
+    """Raise a ValueError unless data and parts, as `Assembled.metadata` has them, are those that a run began with."""
+    texts = (json.dumps(facts) for facts in (now, before.metadata))
+    facts, kept = (json.loads(_CLASS_PATH.sub(r'"likewise.\1"', text)) for text in texts)
+    for known in (kept, facts):
+        known["parts"].pop("data", None)  # it may have moved: it is recognised by its contents
+    for what in ("samples", "parts"):
+        if kept.get(what) != facts[what]:
+            named = "data" if what == "samples" else "classes and arguments"
+            remedy = f"restore them, or train anew with likewise train --config {before.configuration}"
+            raise ValueError(f"expected the {named} that {before.folder} began with, got others: {remedy}")

@@ -1,5 +1,6 @@
 """A transfer: the scores of an encoder on other data with few labels, as a sweep over the numbers of labels."""
 
+import hashlib
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from likewise.data import FewLabels, LabelNoise, Parts, Samples, Subset
 from likewise.data.lazy_inputs import use_progress
 from likewise.data.reload import fingerprint, parts_of, parts_of_run, same_source
 from likewise.evaluation import FewShot
+from likewise.files.detection import expanded
 from likewise.instantiate import as_list, class_of
 from likewise.losses import Loss
 from likewise.report import transfer as tables
@@ -34,8 +36,8 @@ from likewise.workflows.progress import PRINTED, Progress, shown
 from likewise.workflows.scoring import EvaluationOptions, check_applicable
 from likewise.workflows.sweeps import run_sweep
 from likewise.workflows.training import chosen_parts
-from likewise.workflows.transfer_networks import TransferNetworks
 
+WEIGHTS = (".safetensors", ".pth", ".pt", ".bin", ".ckpt")
 SHARES = (0.01, 0.1, 1.0)
 MIN_CLASS_LABELS = 2  # labels of a class: one to learn from, one to choose by
 MIN_EPOCHS, MIN_STEPS = 30, 300
@@ -127,6 +129,61 @@ class TransferRequest:
         return [{"fraction": share} for share in sorted(set(self.shares or SHARES))]
 
 
+@final
+@dataclass(frozen=True)
+class _Networks:
+    """The options for the trained encoder, and for the same network with random weights, if it can be trained.
+
+    `taken` are the names of the user's options among them; `file` and `run` are where the weights are, if anywhere.
+    """
+
+    trained: list[str]
+    fresh: list[str] | None
+    taken: frozenset[str] = frozenset()
+    file: Path | None = None
+    run: Run | None = None
+
+    @property
+    def digest(self) -> str:
+        """A digest of the weights; empty where a library has them."""
+        if self.file is None or not self.file.is_file():
+            return ""  # a missing file is reported when a run is assembled
+        with self.file.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    @classmethod
+    def of(cls, source: str, options: Sequence[Option], weights: str | None = None) -> "_Networks":
+        """Return the options for a run, a name, or a file, beside the user's own options and the weights they name."""
+        path = Path(source).expanduser()
+        encoder = [option for option in options if option.name.partition(".")[0] == "encoder"]
+        taken = frozenset([*(option.name for option in encoder), "weights"])
+        none = ["--weights", "null"]
+        if path.suffix.lower() == ".onnx":
+            if encoder or weights:
+                raise ValueError(f"expected no --encoder and no --weights beside {source}, got some: leave them out")
+            arguments = ["--encoder", "likewise.inference.onnx.OnnxEncoder", "--encoder.file", str(path)]
+            return cls(arguments, None, file=path)
+        if path.suffix.lower() in WEIGHTS and not path.is_dir():
+            if not encoder:
+                raise ValueError(f"expected the network that {source} is of, got none: --encoder ResNet, for one")
+            if weights:
+                raise ValueError("expected weights once, got a file and --weights: leave out one")
+            return cls([*as_words(encoder), "--weights", str(path)], [*as_words(encoder), *none], taken, path)
+        if encoder:
+            raise ValueError(f"expected no --encoder beside {source}, which is one, got one: leave it out")
+        if path.is_dir() or len(path.parts) > 1:
+            if weights:
+                raise ValueError("expected no --weights beside a run, which has its own, got some: leave them out")
+            opened = Run.open(path)
+            if not opened.weights.is_file():
+                raise ValueError(f"expected a trained run, got {path}: finish it with likewise train --resume {path}")
+            arguments = ["--encoder", "likewise.models.FromRun", "--encoder.run", str(path)]
+            return cls(arguments, [*arguments, "--encoder.trained", "false"], file=opened.weights, run=opened)
+        arguments = ["--encoder", "likewise.models.Timm", "--encoder.name", source, "--encoder.pretrained"]
+        begun = [*arguments, "false", "--weights", str(weights)] if weights else [*arguments, "true"]
+        return cls(begun, [*arguments, "false", *none], taken, expanded(weights) if weights else None)
+
+
 def run_transfer(
     request: TransferRequest, arguments: Sequence[str], output: Path | str | None = None, progress: Progress = PRINTED
 ) -> Comparison | None:
@@ -156,7 +213,7 @@ def plan_transfer(
         raise ValueError("expected the other data, got none: likewise transfer RUN --data photos/")
     requested: TrainOptions = read([*_format_options(DEFAULT_OPTIONS), *arguments])
     _check_options(requested)
-    networks = TransferNetworks.of(request.source, options, requested.weights)
+    networks = _Networks.of(request.source, options, requested.weights)
     tuning = {name: getattr(requested, name) for name in OF_TUNING}
     if "encoder_rate_factor" not in named:
         tuning["encoder_rate_factor"] = RATE_FACTOR

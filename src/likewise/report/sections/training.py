@@ -14,7 +14,7 @@ from likewise.report.formatting import amounts, limit_words, part_words, slug
 from likewise.report.run_view import RunView
 from likewise.report.sections.section import Content, Section
 from likewise.report.setting import Setting, settings_of
-from likewise.runs.curves import ClassMean
+from likewise.runs.score_files import ClassMean
 from likewise.runs.score_format import format_count
 from likewise.runs.scores import ALL, ENCODER
 

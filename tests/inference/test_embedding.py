@@ -24,7 +24,7 @@ from likewise.data import Arrays, ImagePreprocessing, Pairs, Table, Text, finger
 from likewise.evaluation import features_of_file
 from likewise.inference import Model, load
 from likewise.inference.inputs import of_side, samples_at, stream_samples
-from likewise.inference.shards import EmbeddingShards
+from likewise.inference.outputs import EmbeddingShards
 from likewise.models import MLP, BagOfTokens, ConvNet
 from likewise.workflows import Silent, predict, search
 

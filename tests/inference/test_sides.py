@@ -160,7 +160,7 @@ def test_shards_of_another_side_are_not_gone_on_with(tmp_path, monkeypatch):
     run = pair_run(tmp_path / "runs", words(), data={"class_path": "likewise.data.Pairs", "init_args": arguments})
     options = {"output": tmp_path / "x.npz", "shard_size": 4, "progress": Silent()}
     with monkeypatch.context() as patched:
-        patched.setattr("likewise.inference.shards.EmbeddingShards.join", lambda _: 1 / 0)
+        patched.setattr("likewise.inference.outputs.EmbeddingShards.join", lambda _: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             lw.embed(run, table, **options)
     manifest = tmp_path / "x.npz.partial" / "manifest.json"

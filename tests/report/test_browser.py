@@ -12,7 +12,7 @@ from likewise.data import Ids, Parts, Samples
 from likewise.diagnostics import Snapshot, save_snapshots
 from likewise.evaluation import KNN, FeatureParts, Features, LinearProbe, raw_features, save_features
 from likewise.report import RunView, write_page
-from likewise.report.neighbours import Shown, write_neighbours
+from likewise.report.page import Shown, write_neighbours
 from likewise.runs import Run
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

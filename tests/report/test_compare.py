@@ -32,7 +32,7 @@ from likewise.report import (
     verdict,
     write_page,
 )
-from likewise.report.rows import Over
+from likewise.report.comparison import Over
 from likewise.runs import Run
 from likewise.runs.scores import ALL, Group, Metric, Outcomes, Result, Score
 from likewise.workflows import Silent, compare

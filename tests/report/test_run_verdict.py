@@ -10,7 +10,7 @@ import yaml
 
 from likewise.diagnostics import Snapshot, save_snapshots
 from likewise.evaluation import KNN, FeatureParts, Features, save_features
-from likewise.report.run_verdict import run_verdict
+from likewise.report.run_summary import run_verdict
 from likewise.report.run_view import RunView
 from likewise.runs import Run
 from likewise.runs.scores import BEGUN, RAW

@@ -33,7 +33,7 @@ from likewise.report import (
 )
 from likewise.report.elements import element, sentence
 from likewise.report.sections import UseSection
-from likewise.report.sections.gradients import form_of
+from likewise.report.sections.geometry import form_of
 from likewise.runs import Run
 from likewise.runs.scores import Metric, Result, Score
 from likewise.workflows import Silent, evaluate

@@ -7,8 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from likewise.models.cell_grid import CellGrid
-from likewise.models.encoder import MapEncoder, check_images, check_sizes
+from likewise.models.encoder import CellGrid, MapEncoder, check_images, check_sizes
 
 # blocks per stage; four stages from width 64, or three from width 16 for small images
 STAGES = {

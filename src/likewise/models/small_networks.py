@@ -8,8 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from likewise.models.cell_grid import CellGrid
-from likewise.models.encoder import MapEncoder, SizedEncoder, check_images, check_sizes
+from likewise.models.encoder import CellGrid, MapEncoder, SizedEncoder, check_images, check_sizes
 
 BLOCKS = 4  # of Conv-4
 

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from likewise.files.pickles import describe_pickle
 from likewise.files.published import Published, find
-from likewise.models.digests import check_digest, digest_of
 from likewise.models.encoder import SizedEncoder, check_images
+from likewise.models.weights import check_digest, digest_of
 from likewise.models.wrapped import dry_run, shortened
 
 Shapes = Mapping[str, torch.Size]

@@ -5,9 +5,11 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, final
 
-from likewise.report.comparison import FEW_SEEDS, MIN_SEEDS, mean_of, over_seeds, verdict
-from likewise.report.formatting import as_csv
-from likewise.report.rows import Row
+from likewise.diagnostics import plots
+from likewise.report.comparison import FEW_SEEDS, MIN_SEEDS, Row, head_of_cells, mean_of, over_seeds, verdict
+from likewise.report.elements import as_csv, paragraphs, sentence, table
+from likewise.report.run_view import RunView
+from likewise.report.sections.section import Content, Section
 from likewise.report.setting import Setting
 from likewise.runs.scores import ALL, ENCODER, RAW, Score
 
@@ -141,3 +143,28 @@ def scores_as_csv(scores: Sequence[TransferScore]) -> str:
         apart = [row.difference, row.difference_low, row.difference_high, row.paired_words]
         lines.append([row.setting, row.evaluation, labelled, row.metric, *numbers, *apart])
     return as_csv(COLUMNS, lines)
+
+
+@final
+class TransferSection(Section):
+    """The scores of a transfer by the number of labels, as curves and as a table."""
+
+    runs = "any"
+
+    def __init__(self, scores: Sequence[TransferScore]) -> None:
+        self._scores = scores
+
+    def content(self, views: Sequence[RunView]) -> Content | None:  # noqa: ARG002 - it has been given what it shows
+        """Return the verdict, the curves and the table, whatever the runs of the page."""
+        lines: dict[str, list[tuple[float, plots.Dot]]] = {}
+        rows: list[list[str]] = []
+        for score in self._scores:
+            row, labelled = score.row, "" if score.labelled is None else f"{score.labelled:,.0f}"
+            rows.append([row.setting, row.evaluation, labelled, *row.cells])
+            if score.labelled is not None:
+                dot = row.dot._replace(words=f"{row.evaluation}: {row.dot.words}")
+                lines.setdefault(row.setting, []).append((score.labelled, dot))
+        figure = plots.with_intervals(lines, "samples with a label", "accuracy on the test part, %", logarithmic=True)
+        head = ["method", "labels", "samples with a label", *head_of_cells(SCRATCH, "accuracy")]
+        body = paragraphs(verdict_on(self._scores), "lead") + plots.as_html(figure, "labels")
+        return Content("Scores by number of labels", sentence("transfer"), body + table(head, rows, most=len(rows)))

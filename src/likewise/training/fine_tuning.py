@@ -8,7 +8,7 @@ from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPriva
 
 from likewise.files.suggestions import suggest
 from likewise.models import Encoder, Projected
-from likewise.models.depth import Block, blocks_of, names_of
+from likewise.models.weights import Block, blocks_of, names_of
 
 ALL = "all"
 STATISTICS = "batch statistics"

@@ -18,11 +18,9 @@ from likewise.data import Samples, Source, inputs_for_encoder, same_source
 from likewise.data.lazy_inputs import in_words
 from likewise.data.reading import spans_of
 from likewise.data.reload import parted_as
-from likewise.inference.embedding import digest_of, encode_pieces, samples_for
-from likewise.inference.inputs import options_of, stream_samples
+from likewise.inference.inputs import digest_of, encode_pieces, options_of, samples_for, stream_samples
 from likewise.inference.model import Model, load
-from likewise.inference.shards import EmbeddingShards, state_of
-from likewise.inference.tables import check_apart, check_output
+from likewise.inference.outputs import EmbeddingShards, check_apart, check_output, state_of
 from likewise.instantiate import Spec, instantiate
 from likewise.models import Encoder
 from likewise.models.weights import load_weights

@@ -17,7 +17,7 @@ from likewise.evaluation.choice import while_training
 from likewise.instantiate import as_list
 from likewise.models import Encoder
 from likewise.report import run_summary
-from likewise.report.run_verdict import run_verdict
+from likewise.report.run_summary import run_verdict
 from likewise.report.run_view import RunView
 from likewise.runs import Run
 from likewise.runs.score_format import format_count, format_score

@@ -12,7 +12,7 @@ from likewise.evaluation import RunPredictors
 from likewise.evaluation.predictors import LinearPredictor
 from likewise.files.formats import check_text
 from likewise.inference import Model, load
-from likewise.inference.given import Given
+from likewise.inference.onnx import Given
 from likewise.runs import Run, Side
 from likewise.workflows.libraries import LIBRARIES, write_folder
 from likewise.workflows.progress import PRINTED, Progress, shown

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from likewise.evaluation import Features, Result, Score, paired_difference
 from likewise.evaluation.predictions import MACRO, MEAN_PRECISION
-from likewise.report.formatting import difference_words
+from likewise.report.elements import difference_words
 from likewise.runs.score_format import aligned, format_score, one_line, remarks
 from likewise.runs.scores import ENCODER, Outcomes
 

@@ -31,7 +31,7 @@ from likewise.files.formats import MAX_LISTED, PARTS
 from likewise.instantiate import instantiate_all
 from likewise.models import Encoder
 from likewise.report import RunView, Section, write_page
-from likewise.report.run_verdict import FEATURE_NAMES
+from likewise.report.run_summary import FEATURE_NAMES
 from likewise.runs import Run
 from likewise.runs.score_format import format_settings
 from likewise.runs.scores import BEGUN

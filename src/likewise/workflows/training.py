@@ -22,7 +22,7 @@ from likewise.configuration.options import TrainOptions
 from likewise.evaluation.placing import CPU
 from likewise.files.waiting import use_progress
 from likewise.instantiate import MAIN, as_list
-from likewise.report.formatting import short_name
+from likewise.report.elements import short_name
 from likewise.runs import Run
 from likewise.runs.score_format import format_count
 from likewise.training import Assembled, Checkpoints, Statistics, assemble

@@ -33,8 +33,7 @@ def pictures(folder):
     return sorted(folder.iterdir())
 
 
-@pytest.mark.parametrize("resize", ["crop", "pad", "squash"])
-@pytest.mark.parametrize("memory", [0, 2])
+@pytest.mark.parametrize(("resize", "memory"), [("crop", 0), ("pad", 2), ("squash", 0)])
 def test_a_photo_has_the_same_features_by_every_way_in(tmp_path, resize, memory):
     files = pictures(tmp_path / "photos")
     names = [file.name for file in files]

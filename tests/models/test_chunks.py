@@ -29,6 +29,14 @@ def _inputs():
     return torch.randn(23, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
 
+@dataclass
+class Both:
+    """Two views, or two outputs."""
+
+    one: torch.Tensor
+    other: torch.Tensor
+
+
 def _network(*between):
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(6, 16), *between, nn.Tanh(), nn.Linear(16, 5)).double()
@@ -99,7 +107,7 @@ def test_the_second_pass_meets_the_buffers_of_the_first():
     assert (int(first[1].calls), int(second[1].calls)) == (1, 4)
 
 
-def test_a_network_may_change_its_chunk_in_place():
+def test_a_network_may_change_its_chunk_in_place_and_a_dataclass_is_chunked():
     """The second pass meets what the first has met, and the caller's inputs stay."""
     network, inputs = _network(), _inputs()
     _same(
@@ -107,6 +115,9 @@ def test_a_network_may_change_its_chunk_in_place():
         _gradients(network, lambda: network(inputs - 1)),
     )
     assert torch.equal(inputs, _inputs())
+    both = Both(inputs, inputs.flip(0))
+    out = in_chunks(network, both, 6, lambda of: Both(network(of.one), network(of.other)))
+    assert torch.allclose(out.other, network(both.other))
 
 
 def test_values_that_are_no_tensors_reach_every_chunk_as_they_are():
@@ -122,10 +133,7 @@ def test_values_that_are_no_tensors_reach_every_chunk_as_they_are():
     assert type(in_chunks(bert, tokens | {"return_dict": False}, 3)) is tuple
 
 
-def test_chunks_may_differ_in_nothing_but_rows():
-    for size in (0, 2.5):
-        with pytest.raises(ValueError, match=rf"expected chunk_size of at least 1, got {size}"):
-            in_chunks(_network(), _inputs(), size)
+def test_no_rows_and_networks_that_do_not_learn_are_chunked_too():
     assert len(in_chunks(_network(), _inputs()[:0], 4)) == 0
     with torch.no_grad():
         assert not in_chunks(AveragedModel(_network()), _inputs(), 4).requires_grad
@@ -341,49 +349,29 @@ def test_one_output_of_several_may_be_used_and_a_method_gets_the_type_of_the_inp
     assert network.tokens.weight.grad is not None
 
 
-@dataclass
-class Both:
-    """Two views, or two outputs."""
-
-    one: torch.Tensor
-    other: torch.Tensor
-
-
-def test_a_dataclass_is_chunked_for_a_method():
-    network, inputs = _network(), Both(_inputs(), _inputs().flip(0))
-    out = in_chunks(network, inputs, 6, lambda of: Both(network(of.one), network(of.other)))
-    assert torch.allclose(out.other, network(inputs.other))
-
-
 @pytest.mark.parametrize(
-    ("inputs", "message"),
+    ("inputs", "size", "returned", "message"),
     [
+        (_inputs(), 0, None, "expected chunk_size of at least 1, got 0"),
+        (_inputs(), 2.5, None, "expected chunk_size of at least 1, got 2.5"),
+        ({**_tokens(), "places": torch.zeros(1, 7)}, 6, None, r"\(23, 7\), places \(1, 7\): repeat what all share"),
+        ({"input_ids": [[1, 2], [3, 4]]}, 6, None, 'expected inputs with tensors, got int: .*return_tensors="pt"'),
+        ([], 6, None, "expected inputs with tensors, got nothing"),
         (
-            {**_tokens(), "position_ids": torch.zeros(1, 7)},
-            r"\(23, 7\), position_ids \(1, 7\): repeat what all share",
+            _inputs(),
+            6,
+            lambda rows: {"loss": rows.sum()},
+            r"every chunk, got loss \(\), then \(\): return what you need",
         ),
-        ({"input_ids": [[1, 2], [3, 4]]}, 'expected inputs with tensors, got int: .*return_tensors="pt"'),
-        ([], "expected inputs with tensors, got nothing"),
+        (_inputs(), 6, lambda rows: (rows, object()), "got 1 object, then object: return what you need alone, by meth"),
+        (_inputs(), 6, lambda rows: {"n": len(rows)}, "got n 6, then 5"),
+        (_inputs(), 6, lambda rows: rows.T, r"got \(6, 6\), then \(6, 5\)"),
+        (_inputs(), 6, lambda rows: [rows] * (len(rows) // 5 + len(rows) % 5), "outputs of the same names from every"),
     ],
 )
-def test_inputs_without_rows_in_common_are_refused(inputs, message):
+def test_what_cannot_be_cut_or_joined_is_refused(inputs, size, returned, message):
     with pytest.raises(ValueError, match=message):
-        in_chunks(Named(), inputs, 6)
-
-
-@pytest.mark.parametrize(
-    ("returned", "message"),
-    [
-        (lambda rows: {"loss": rows.sum()}, r"alike in every chunk, got loss \(\), then \(\): return what you need"),
-        (lambda rows: (rows, object()), "got 1 object, then object: return what you need alone, by method="),
-        (lambda rows: {"n": len(rows)}, "got n 6, then 5"),
-        (lambda rows: rows.T, r"got \(6, 6\), then \(6, 5\)"),
-        (lambda rows: [rows] * (len(rows) // 5 + len(rows) % 5), "expected outputs of the same names from every chunk"),
-    ],
-)
-def test_outputs_that_cannot_be_joined_are_refused(returned, message):
-    with pytest.raises(ValueError, match=message):
-        in_chunks(nn.Identity(), _inputs(), 6, returned)
+        in_chunks(nn.Identity(), inputs, size, returned)
 
 
 @pytest.mark.slow
@@ -438,7 +426,7 @@ class Plain(Encoder):
 
 
 def _trained(root, *words):
-    common = ["train", "--encoder", "test_chunks.Plain", "--trainer.max_epochs", "2", "--report", "false"]
+    common = ["train", "--encoder", "test_chunks.Plain", "--steps", "8", "--report", "false"]
     common += ["--trainer.accelerator", "cpu", "--trainer.precision", "64-true", "--evaluations", "[]"]
     assert main([*common, "--trainer.enable_progress_bar", "false", "--runs", str(root), *words]) == 0
     (folder,) = root.iterdir()
@@ -462,7 +450,7 @@ def test_the_command_trains_in_chunks_as_it_does_at_once(words, tmp_path):
 
 @pytest.mark.slow
 def test_the_command_says_what_chunks_change_and_refuses_none(tmp_path, capsys):
-    words = ["train", "--trainer.max_epochs", "1", "--evaluations", "[]", "--report", "false", "--runs", str(tmp_path)]
+    words = ["train", "--steps", "2", "--evaluations", "[]", "--report", "false", "--runs", str(tmp_path)]
     assert main([*words, "--chunk_size", "100"]) == 0
     assert "batch normalisation in the encoder normalises each chunk of 100 by itself" in capsys.readouterr().err
     assert main([*words, "--chunk_size", "0"]) == 2

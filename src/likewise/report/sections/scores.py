@@ -53,7 +53,7 @@ class ScoresSection(Section):
         figure = plots.as_html(plots.dots(dots, "score on the test part, %"), "scores") if dots else Markup()
         baselines = [name for name in BASELINES if any(name in scores for scores in every.values())]
         errors = any(metric.better == "lower" for metric in metrics.values())
-        introduction = sentence("scores", errors=errors, others=baselines)
+        introduction = sentence("scores", errors=errors, baselines=baselines)
         return Content("Scores", introduction, figure + _tabulate_scores(views[0], every))
 
 

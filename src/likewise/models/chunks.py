@@ -102,10 +102,7 @@ def _show_leaf(value: Any) -> str:
 
 
 def in_chunks(
-    network: nn.Module,
-    inputs: _Inputs,
-    chunk_size: int | None,
-    method: Callable[[_Inputs], Any] | None = None,
+    network: nn.Module, inputs: _Inputs, chunk_size: int | None, method: Callable[[_Inputs], Any] | None = None
 ) -> Any:
     """Return a network's outputs, computed a chunk at a time, without keeping activations for the backward.
 

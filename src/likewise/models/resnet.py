@@ -10,14 +10,7 @@ from torch.nn import functional
 from likewise.models.encoder import CellGrid, MapEncoder, check_images, check_sizes
 
 # blocks per stage; four stages from width 64, or three from width 16 for small images
-STAGES = {
-    8: (1, 1, 1),
-    20: (3, 3, 3),
-    32: (5, 5, 5),
-    18: (2, 2, 2, 2),
-    34: (3, 4, 6, 3),
-    50: (3, 4, 6, 3),
-}
+STAGES = {8: (1, 1, 1), 20: (3, 3, 3), 32: (5, 5, 5), 18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
 BOTTLENECKS = {50}
 SMALL_SIDE = 64  # pixels; below it, the stem keeps the image size
 SLOPE = 0.1  # of ResNet-12's leaky ReLU

@@ -72,39 +72,62 @@ def test_chunks_give_the_gradient_of_the_whole_batch(size):
     _same(_gradients(network, lambda: in_chunks(network, _inputs(), size)), _gradients(network, _whole(network)))
 
 
-@pytest.mark.parametrize("layers", [[nn.Dropout(0.4)], [nn.Dropout(0.4), nn.Dropout(0.2)], [nn.BatchNorm1d(16)]])
-def test_dropout_and_batch_normalisation_are_those_of_the_chunks_with_their_activations_kept(layers):
-    network, inputs = _network(*layers), _inputs()
-    start = {name: value.clone() for name, value in network.state_dict().items()}
-    kept = _gradients(network, lambda: _kept(network, inputs, 6))
-    after = {name: value.clone() for name, value in network.named_buffers()}
-    network.load_state_dict(start)
-    _same(_gradients(network, lambda: in_chunks(network, inputs, 6)), kept)
-    for name, value in network.named_buffers():  # running statistics are moved once, in the first pass
-        assert torch.equal(value, after[name]), name
+class Moving(nn.Module):
+    """Counts its calls in an integer, and has a running average, of no dimension too."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("size", torch.ones((), dtype=torch.float64))
+        self.register_buffer("calls", torch.tensor(0))
+
+    def forward(self, inputs):
+        self.calls += 1
+        self.size.mul_(0.9).add_(0.1 * inputs.detach().abs().mean())
+        return inputs / self.size.clone()
 
 
-def test_the_second_pass_meets_the_buffers_of_the_first():
-    """An integer counts a batch, in four chunks and two passes; a running average, 0-d too, moves with each chunk."""
+class Checkpointed(nn.Module):
+    """A block whose activations are computed again in the backward."""
 
-    class Moving(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("size", torch.ones((), dtype=torch.float64))
-            self.register_buffer("calls", torch.tensor(0))
+    def __init__(self, reentrant):
+        super().__init__()
+        self.block, self.reentrant = nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.Dropout(0.2)), reentrant
 
-        def forward(self, inputs):
-            self.calls += 1
-            self.size.mul_(0.9).add_(0.1 * inputs.detach().abs().mean())
-            return inputs / self.size.clone()
+    def forward(self, inputs):
+        return checkpoint(self.block, inputs, use_reentrant=self.reentrant)
 
-    first, second = _network(Moving()), _network(Moving())
-    _same(
-        _gradients(first, lambda: in_chunks(first, _inputs(), 6)),
-        _gradients(second, lambda: _kept(second, _inputs(), 6)),
-    )
-    assert torch.equal(first[1].size, second[1].size)
-    assert (int(first[1].calls), int(second[1].calls)) == (1, 4)
+
+def _twice():
+    block = nn.Sequential(nn.Linear(16, 16), nn.BatchNorm1d(16), nn.Dropout(0.2))
+    return block, nn.Tanh(), block
+
+
+LAYERS = {
+    "dropout": lambda: [nn.Dropout(0.4), nn.Dropout(0.2)],
+    "batch normalisation": lambda: [nn.BatchNorm1d(16)],
+    "a running average": lambda: [Moving()],
+    "a module in two places": _twice,
+    "a checkpoint": lambda: [Checkpointed(reentrant=False)],
+    "a reentrant checkpoint": lambda: [Checkpointed(reentrant=True)],
+}
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")  # the first pass has no graph
+@pytest.mark.parametrize("layers", LAYERS.values(), ids=LAYERS)
+def test_whatever_is_within_gradients_and_buffers_are_those_with_activations_kept(layers):
+    """The second pass meets the buffers of the first, which alone moves them, and every tensor stays in its place."""
+    results, buffers = [], []
+    for encode in (in_chunks, _kept):
+        torch.manual_seed(1)
+        network = _network(*layers())
+        tensors = [*network.parameters(), *network.buffers()]
+        results.append(_gradients(network, partial(encode, network, _inputs(), 6)))
+        assert all(map(operator.is_, tensors, [*network.parameters(), *network.buffers()]))
+        buffers.append(dict(network.named_buffers()))
+    _same(*results)
+    calls = [of.pop("1.calls", None) for of in buffers]
+    assert calls in ([None, None], [1, 4])  # an integer counts a batch, not its chunks
+    assert all(torch.equal(value, buffers[1][name]) for name, value in buffers[0].items())
 
 
 def test_a_network_may_change_its_chunk_in_place_and_a_dataclass_is_chunked():
@@ -184,43 +207,6 @@ def test_gradients_go_wherever_autograd_sends_them():
     _same((losses[0], gradients[0]), (losses[1], gradients[1]))
     assert network[1].bias.grad is None
     assert len(counts) == 4  # once a backward
-
-
-def test_a_module_that_stands_in_several_places_keeps_its_tensors():
-    results, states = [], []
-    for encode in (in_chunks, _kept):
-        torch.manual_seed(1)
-        block = nn.Sequential(nn.Linear(16, 16), nn.BatchNorm1d(16), nn.Dropout(0.2))
-        network = _network(block, nn.Tanh(), block)
-        tensors = [*network.parameters(), *network.buffers()]
-        results.append(_gradients(network, partial(encode, network, _inputs(), 6)))
-        assert all(map(operator.is_, tensors, [*network.parameters(), *network.buffers()]))
-        states.append(tensors)
-    _same(*results)
-    assert all(map(torch.equal, *states))
-
-
-class Checkpointed(nn.Module):
-    """A block whose activations are computed again in the backward."""
-
-    def __init__(self, block, reentrant):
-        super().__init__()
-        self.block, self.reentrant = block, reentrant
-
-    def forward(self, inputs):
-        return checkpoint(self.block, inputs, use_reentrant=self.reentrant)
-
-
-@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")  # the first pass has no graph
-@pytest.mark.parametrize("reentrant", [False, True])
-def test_checkpoints_within_the_network_are_computed_again_with_what_it_has_in_the_second_pass(reentrant):
-    results = []
-    for encode in (in_chunks, _kept):
-        torch.manual_seed(1)
-        network = _network(nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.Dropout(0.2)))
-        network = nn.Sequential(network[0], Checkpointed(network[1:3], reentrant), network[3])
-        results.append(_gradients(network, partial(encode, network, _inputs(), 6)))
-    _same(*results)
 
 
 def test_gradients_that_two_leaves_share_are_added_up_apart():

@@ -76,31 +76,23 @@ def encoders(shape=(3, 16, 16)):
     ]
 
 
-@pytest.mark.parametrize(("shape", "depth"), [((1, 8, 8), 1), ((3, 32, 20), 4), ((2, 3, 3), 1), ((1, 1, 1), 4)])
-def test_convnet_takes_any_image_and_returns_features_of_the_stated_length(shape, depth):
-    encoder = ConvNet(shape, width=4, depth=depth)
-    assert encoder(torch.rand(2, *shape)).shape == (2, encoder.feature_dim)
-    assert encoder.feature_dim == 4 * 2 ** (depth - 1)
-
-
 @pytest.mark.parametrize(
-    ("shape", "depth", "stem", "side"),
+    ("encoder", "side"),
     [
-        ((1, 8, 8), 8, "auto", 2),
-        ((3, 32, 32), 20, "auto", 8),
-        ((3, 32, 20), 18, "auto", 4),
-        ((4, 63, 63), 50, "auto", 8),
-        ((3, 64, 64), 18, "auto", 2),
-        ((3, 64, 64), 34, "small", 8),
-        ((3, 32, 32), 18, "large", 1),
+        *((ConvNet(shape, width=4, depth=depth), None) for shape, depth in (((3, 32, 20), 4), ((1, 1, 1), 1))),
+        (ResNet((1, 8, 8), 8, width=4), 2),
+        (ResNet((3, 32, 20), 18, width=4), 4),
+        (ResNet((4, 63, 63), 50, width=4), 8),
+        (ResNet((3, 64, 64), 18, width=4), 2),
+        (ResNet((3, 64, 64), 34, width=4, stem="small"), 8),
     ],
 )
-def test_resnet_keeps_small_images_large_in_its_stem(shape, depth, stem, side):
-    encoder = ResNet(shape, depth, width=4, stem=stem).eval()
-    images = torch.rand(2, *shape)
-    maps = encoder.maps(images)
-    assert maps.shape[:3] == (2, encoder.feature_dim, side)
-    assert torch.allclose(encoder(images), maps.mean(dim=(2, 3)))
+def test_features_are_means_of_maps_which_the_stem_keeps_large_for_small_images(encoder, side):
+    images = torch.rand(2, *encoder.input_shape)
+    maps = encoder.eval().maps(images)
+    assert maps.shape[:2] == (2, encoder.feature_dim)
+    assert side in {None, maps.shape[2]}
+    assert torch.allclose(encoder(images), maps.mean(dim=(2, 3)), atol=1e-6)
 
 
 @pytest.mark.parametrize("depth", [34, 50])
@@ -217,12 +209,9 @@ def test_observing_loses_no_digits_far_from_zero_and_leaves_constant_channels_an
     vectors = MLP((5,), width=4)  # a layer standardises them
     vectors.observe(torch.rand(10, 5) + 3)
     assert (vectors.mean, vectors.std, vectors.mean.shape) == (0, 1, ())
-
-
-@pytest.mark.parametrize("images", [torch.zeros(0, 3, 4, 4), torch.zeros(5, 1, 4, 4), torch.zeros(3, 4, 4)])
-def test_observing_needs_images_of_the_encoders_channels(images):
-    with pytest.raises(ValueError, match=r"expected images \(N, 3, height, width\).*: pass training inputs"):
-        ConvNet((3, 4, 4)).observe(images)
+    for images in (torch.zeros(0, 3, 4, 4), torch.zeros(5, 1, 4, 4), torch.zeros(3, 4, 4)):
+        with pytest.raises(ValueError, match=r"expected images \(N, 3, height, width\).*: pass training inputs"):
+            ConvNet((3, 4, 4)).observe(images)
 
 
 @pytest.mark.parametrize("encoder", encoders(), ids=lambda encoder: type(encoder).__name__)
@@ -246,19 +235,15 @@ def test_encoding_that_fails_leaves_the_mode_as_it_was_and_no_inputs_have_no_fea
     assert encoder.encode(torch.zeros(0, 1, 8, 8)).shape == (0, 16)
 
 
-def test_fewer_large_inputs_are_encoded_at_a_time():
-    steps = []
-    encoder = MLP((1, 1024, 1024), width=2, depth=1)
-    encoder.encode(torch.zeros(9, 1, 1024, 1024), progress=lambda starts: steps.append(list(starts)) or starts)
-    MLP((3,), width=2).encode(torch.zeros(2000, 3), progress=lambda starts: steps.append(list(starts)) or starts)
-    assert steps == [[0, 4, 8], [0, 1024]]
-
-
-def test_rows_are_read_one_batch_at_a_time():
-    encoder, reader = ConvNet((1, 8, 8), width=4), Reader(pixels(10, 1, 8, 8))
+def test_rows_are_read_one_batch_at_a_time_and_fewer_of_large_inputs():
+    encoder, reader, steps = ConvNet((1, 8, 8), width=4), Reader(pixels(10, 1, 8, 8)), []
     assert torch.equal(encoder.encode(reader, batch_size=4), encoder.encode(reader.images, batch_size=4))
     assert torch.allclose(encoder.encode(reader.images), encoder.encode(reader.images, batch_size=4), atol=1e-6)
     assert reader.read == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    for shape, count in (((1, 1024, 1024), 9), ((3,), 2000)):
+        inputs, progress = torch.zeros(count, *shape), lambda starts: steps.append(list(starts)) or starts
+        MLP(shape, width=2, depth=1).encode(inputs, progress=progress)
+    assert steps == [[0, 4, 8], [0, 1024]]
 
 
 def test_an_encoder_of_any_dtype_encodes_to_float32_and_half_precision_loses_no_pixel():
@@ -271,13 +256,6 @@ def test_an_encoder_of_any_dtype_encodes_to_float32_and_half_precision_loses_no_
     encoder.std.fill_(0.25)
     wanted = ((images.float() / 255 - 0.5) / 0.25).bfloat16()
     assert torch.equal(encoder.standardized(images), wanted)
-
-
-def test_an_encoder_trains_under_autocast():
-    encoder = ResNet((3, 16, 16), depth=8, width=4)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        encoder(pixels(4, 3, 16, 16)).float().square().sum().backward()
-    assert all(value.grad is not None for value in encoder.parameters())
 
 
 def test_a_small_stem_keeps_the_image_size_until_the_stages():
@@ -344,6 +322,10 @@ def test_published_weights_come_from_a_file_with_their_own_mean_and_deviation(tm
     assert torch.equal(encoder.std, std)
     images = torch.rand(2, 3, 64, 64)
     assert torch.allclose(encoder(images), model((images - mean) / std), atol=1e-6)
+    arguments = {"input_shape": (3, 64, 64), "name": "resnet10t", "pretrained": True, "checkpoint": file}
+    again = Timm(**{**arguments, **Timm.rebuilt_with})  # without its source
+    again.load_state_dict(encoder.state_dict())
+    assert torch.equal(again.encode(images), encoder.encode(images))
     grey = Timm((1, 64, 64), "resnet10t", checkpoint=file)  # whose weights are those of colours, summed
     assert torch.allclose(grey.model.conv1[0].weight, model.conv1[0].weight.sum(dim=1, keepdim=True), atol=1e-6)
     assert float(grey.mean) == pytest.approx(float(mean.mean()))
@@ -446,27 +428,22 @@ def test_a_dry_run_uses_evaluation_mode_and_gives_lazy_layers_their_shapes():
 
 
 def test_a_wrapped_module_takes_images_with_channels_last_if_it_can():
-    class Flattened(nn.Module):
-        """Takes the maps of its convolution as they lie in memory, which channels last would change."""
-
-        def __init__(self):
-            super().__init__()
-            self.convolution = nn.Conv2d(3, 4, kernel_size=3)
+    class Flattened(nn.Conv2d):
+        """Takes its maps as they lie in memory, which channels last would change."""
 
         def forward(self, images):
-            maps = self.convolution(images)
+            maps = super().forward(images)
             return maps.view(len(maps), -1)
 
-    formats = []
-    images, flattened, convolution = torch.rand(2, 3, 8, 8), Flattened(), nn.Conv2d(3, 7, kernel_size=3)
-    for module in (convolution, flattened):
+    formats, images, flattened = [], torch.rand(2, 3, 8, 8), Flattened(3, 4, kernel_size=3)
+    for module in (nn.Conv2d(3, 7, kernel_size=3), flattened):
         encoder = Wrapped((3, 8, 8), module)
         with module.register_forward_pre_hook(
             lambda _, inputs: formats.append(inputs[0].is_contiguous(memory_format=torch.channels_last))
         ):
             encoder(images)
     assert formats == [True, False]
-    assert torch.allclose(Wrapped((3, 8, 8), flattened)(images), flattened(images))
+    assert torch.allclose(encoder(images), flattened(images))
 
 
 @pytest.mark.parametrize(
@@ -483,16 +460,6 @@ def test_a_module_that_cannot_be_an_encoder_is_refused_in_one_line(module, told)
     with pytest.raises(ValueError, match=told) as error:
         Wrapped((3, 8, 8), module)
     assert "\n" not in str(error.value)
-
-
-def test_a_pretrained_network_is_rebuilt_without_its_source(tmp_path):
-    _, file = _saved(tmp_path)
-    first = Timm((3, 64, 64), "resnet10t", pretrained=True, checkpoint=file)
-    arguments = {"input_shape": (3, 64, 64), "name": "resnet10t", "pretrained": True, "checkpoint": file}
-    again = Timm(**{**arguments, **Timm.rebuilt_with})
-    again.load_state_dict(first.state_dict())
-    images = pixels(2, 3, 64, 64)
-    assert torch.equal(again.encode(images), first.encode(images))
 
 
 def test_heads_are_those_of_simclr_and_byol():
@@ -568,8 +535,8 @@ def test_floating_point_images_are_encoded_from_0_to_1_alone(dtype):
             encoder.encode(Reader(wrong.to(dtype)))
 
 
-def test_what_a_resize_overshoots_and_what_nobody_observed_is_encoded():
-    """Bicubic interpolation of black and white reaches -0.2 and 1.2; without statistics images may be normalised."""
+def test_other_ranges_are_encoded_where_a_resize_overshoots_or_the_encoder_has_observed_them_or_nothing():
+    """Bicubic interpolation of black and white reaches -0.2 and 1.2; decibels have their own mean and deviation."""
     encoder, images = ConvNet((3, 8, 8), width=4), pixels(6, 3, 8, 8)
     assert encoder.encode(torch.randn(4, 3, 8, 8)).isfinite().all()
     encoder.observe(images)
@@ -577,14 +544,9 @@ def test_what_a_resize_overshoots_and_what_nobody_observed_is_encoded():
     narrow = ConvNet((1, 8, 8), width=4)
     narrow.observe(torch.linspace(-0.43, 0.9, 64).reshape(1, 1, 8, 8).repeat(20, 1, 1, 1))
     assert narrow.encode(torch.full((1, 1, 8, 8), -0.43)).isfinite().all()
-
-
-def test_an_encoder_that_has_observed_another_range_encodes_it():
-    """Decibels, say: it standardises them by their own mean and deviation."""
     decibels = torch.randn(20, 1, 8, 8) * 20 - 40
-    encoder = ConvNet((1, 8, 8), width=4)
+    encoder, standard = ConvNet((1, 8, 8), width=4), ConvNet((1, 8, 8), width=4)
     encoder.observe(decibels)
-    standard = ConvNet((1, 8, 8), width=4)
     standard.load_state_dict(encoder.state_dict() | {"mean": torch.zeros(1, 1, 1), "std": torch.ones(1, 1, 1)})
     standardised = (decibels - encoder.mean) / encoder.std
     assert torch.allclose(encoder.encode(decibels), standard.eval()(standardised), atol=1e-4)

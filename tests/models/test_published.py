@@ -77,8 +77,8 @@ def test_a_language_model_is_the_same_from_a_package_and_from_the_cache(tmp_path
     torch.testing.assert_close(*features)
 
 
-def test_a_hub_that_does_not_answer_is_left_for_the_package(monkeypatch):
-    """It takes a connection, and never says anything."""
+def test_a_hub_that_does_not_answer_or_breaks_is_left_for_the_package(monkeypatch):
+    """It takes a connection, and never says anything; or a download ends before its end."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"http://127.0.0.1:{server.getsockname()[1]}/file"
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
@@ -89,13 +89,11 @@ def test_a_hub_that_does_not_answer_is_left_for_the_package(monkeypatch):
         with pytest.raises(LookupError, match=r"Time.*out.*: check the connection$"):
             find("timm/resnet18.a1_in1k", ["model.safetensors"])
 
-
-def test_a_download_that_breaks_is_left_for_the_package(monkeypatch):
     def broken(*_, **__):
         raise errors.pop()
 
     errors = [EOFError("Consistency check failed"), OSError("Connection broken")]
-
+    monkeypatch.setattr(published, "_unanswered", {})
     monkeypatch.setattr("huggingface_hub.get_hf_file_metadata", lambda *_, **__: None)
     monkeypatch.setattr("huggingface_hub.hf_hub_download", broken)
     assert find(LITE, ["model.safetensors"]).packaged

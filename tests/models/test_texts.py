@@ -48,16 +48,25 @@ def file(tmp_path):
 # --- the source ------------------------------------------------------------------------------------------------------
 
 
-def test_lists_are_label_sets_and_strings_are_classes(tmp_path):
+@pytest.mark.parametrize(
+    ("labels", "names", "rows"),
+    [
+        ([["b", "a"], [], ["b"]], ("a", "b"), [[1, 1], [0, 0], [0, 1]]),
+        (["b", "a", "b"], ("a", "b"), [1, 0, 1]),
+        ([[1, 0, 1], [0, 0, 0], [0, 0, 1]], ("0", "1", "2"), [[1, 0, 1], [0, 0, 0], [0, 0, 1]]),
+        ([[10, 2], [9], []], ("2", "9", "10"), [[1, 0, 1], [0, 1, 0], [0, 0, 0]]),
+        ([10, 9, 10], ("9", "10"), [1, 0, 1]),
+        ([10, "9", 10], ("10", "9"), [0, 1, 0]),
+    ],
+    ids=["lists", "strings", "zeros and ones", "lists of numbers", "numbers", "mixed"],
+)
+def test_lists_are_label_sets_and_others_classes_numbers_in_their_order(tmp_path, labels, names, rows):
+    """Zeros and ones are no names."""
     path = tmp_path / "some.jsonl"
-    path.write_text(
-        '{"text": "x", "labels": ["b", "a"]}\n{"text": "y", "labels": []}\n{"text": "z", "labels": ["b"]}\n'
-    )
+    path.write_text("".join(json.dumps({"text": "a", "labels": of}) + "\n" for of in labels))
     samples = Text(path).load()
-    assert samples.inputs.strings == ["x", "y", "z"]
-    assert (samples.names, samples.labels.tolist()) == (("a", "b"), [[True, True], [False, False], [False, True]])
-    path.write_text('{"text": "x", "label": "b"}\n{"text": "y", "label": "a"}\n')
-    assert Text(path).load().labels.tolist() == [1, 0]
+    assert samples.inputs.strings == ["a"] * 3
+    assert (samples.names, samples.labels.long().tolist()) == (names, rows)
     assert Text(path, label="none").load().labels is None
 
 
@@ -155,24 +164,6 @@ def test_a_file_without_texts_is_refused_with_its_first_lines(tmp_path, name, co
             Text(tmp_path).load()
 
 
-@pytest.mark.parametrize(
-    ("labels", "names", "rows"),
-    [
-        ([[1, 0, 1], [0, 0, 0], [0, 0, 1]], ("0", "1", "2"), [[1, 0, 1], [0, 0, 0], [0, 0, 1]]),
-        ([[10, 2], [9], []], ("2", "9", "10"), [[1, 0, 1], [0, 1, 0], [0, 0, 0]]),
-        ([10, 9, 10], ("9", "10"), [1, 0, 1]),
-        ([10, "9", 10], ("10", "9"), [0, 1, 0]),
-    ],
-    ids=["zeros and ones", "numbers", "classes", "mixed"],
-)
-def test_labels_that_are_numbers_are_in_their_order_and_zeros_and_ones_are_no_names(tmp_path, labels, names, rows):
-    path = tmp_path / "some.jsonl"
-    path.write_text("".join(json.dumps({"text": "a", "labels": of}) + "\n" for of in labels))
-    samples = Text(path).load()
-    assert samples.names == names
-    assert samples.labels.long().tolist() == rows
-
-
 # --- rows of tokens --------------------------------------------------------------------------------------------------
 
 
@@ -202,24 +193,19 @@ def test_texts_are_samples_like_others():
     assert fingerprint(Stratified()(other)) != fingerprint(parts)
 
 
-def test_every_process_pads_to_the_longest_of_the_whole_batch():
-    tokens = TokenRows.of([[2] * length for length in (1, 2, 3, 4, 5, 6, 7, 8)])
+def test_every_process_pads_to_the_longest_of_the_whole_batch_and_hides_no_padding():
+    tokens = TokenRows.of([[5] * length for length in (1, 2, 3, 4, 5, 6, 7, 8)])
     samples = Samples(tokens, torch.arange(8) % 2, ("a", "b"))
-    alone = [batch["inputs"] for batch in Loader(samples, Views(batch_size=4), seed=0)]
-    places = [Position(rank=rank, processes=2) for rank in range(2)]
-    loaders = [Loader(samples, Views(batch_size=4), seed=0, position=lambda of=place: of) for place in places]
-    shares = [[batch["inputs"] for batch in loader] for loader in loaders]
-    for whole, *own in zip(alone, *shares, strict=True):
-        torch.testing.assert_close(torch.cat(own), whole)
-
-
-def test_tokens_that_are_hidden_are_never_padding():
     batches = Views(views=2, batch_size=4, augmentation=TokenDropout(probability=0.5))
-    samples = Samples(TokenRows.of([[5] * length for length in (2, 9, 4, 1)]))
-    batch = next(iter(Loader(samples, batches, seed=0)))
-    views = batches.on_device(batch)["inputs"]
-    assert views.shape == (4, 2, 9)
-    assert ((views == 0) == (batch["inputs"] == 0).unsqueeze(1)).all()
+    alone = list(Loader(samples, batches, seed=0))
+    places = [Position(rank=rank, processes=2) for rank in range(2)]
+    loaders = [Loader(samples, batches, seed=0, position=lambda of=place: of) for place in places]
+    for whole, *own in zip(alone, *loaders, strict=True):
+        torch.testing.assert_close(torch.cat([batch["inputs"] for batch in own]), whole["inputs"])
+    views = torch.cat([batches.on_device(batch)["inputs"].flatten() for batch in alone])
+    assert torch.equal(
+        views == 0, torch.cat([(batch["inputs"] == 0).repeat_interleave(2, 0).flatten() for batch in alone])
+    )
     assert 0.2 < (views[views != 0] == 1).double().mean() < 0.8
 
 
@@ -442,9 +428,8 @@ def test_weights_of_a_file_reach_the_layers_beside_adapters(bert, tmp_path):
 def test_a_model_that_cannot_be_loaded_is_said_in_one_line(tmp_path, bert):
     with pytest.raises(ValueError, match="expected a model of transformers by name or folder"):
         PretrainedTransformer((), str(tmp_path / "nothing"))
-    encoder = PretrainedTransformer((), str(bert[0]), length=63)
     with pytest.raises(ValueError, match="length of at most 62"):
-        encoder.observe(Texts(["rain"]))
+        PretrainedTransformer((), str(bert[0]), length=63).observe(Texts(["rain"]))
 
 
 # --- raw inputs, and the command -------------------------------------------------------------------------------------
@@ -453,7 +438,6 @@ def test_a_model_that_cannot_be_loaded_is_said_in_one_line(tmp_path, bert):
 def test_raw_texts_are_tf_idf_of_the_training_texts(file):
     parts = Stratified()(Text(file).load())
     raw = raw_features(parts)
-    assert raw.train.vectors.shape[0] == len(parts.train)
     torch.testing.assert_close(raw.train.vectors.norm(dim=1), torch.ones(len(parts.train)), rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(raw.test.counts, parts.test.counts)
 

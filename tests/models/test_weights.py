@@ -125,21 +125,23 @@ def _others(of):
     return {name: tensor + 1 for name, tensor in of.items()}
 
 
+def _copies(first, other):
+    """Two copies of a network, the second with other numbers."""
+    return lambda of: _below(first, of) | _below(other, _others(of))
+
+
 @pytest.mark.parametrize(
     ("written", "chosen"),
     [
         (
-            lambda of: _below("encoder_k.", _others(of)) | _below("encoder_q.", of) | {"queue": torch.ones(128, 9)},
+            lambda of: _copies("encoder_q.", "encoder_k.")(of) | {"queue": torch.ones(128, 9)},
             "encoder_q, not encoder_k",
         ),
         (
-            lambda of: {"state_dict": _below("backbone_momentum.", _others(of)) | _below("backbone.", of)},
+            lambda of: {"state_dict": _copies("backbone.", "backbone_momentum.")(of)},
             "backbone, not backbone_momentum",
         ),
-        (
-            lambda of: _below("student_backbone.", _others(of)) | _below("teacher_backbone.", of),
-            "teacher_backbone, not student_backbone",
-        ),
+        (_copies("teacher_backbone.", "student_backbone."), "teacher_backbone, not student_backbone"),
         (
             lambda of: {"student": _below("module.backbone.", _others(of)), "teacher": _below("backbone.", of)},
             "teacher, not student",
@@ -242,43 +244,37 @@ class _Runs:
         return (type(self.path).touch, (self.path,))
 
 
-def _cut(path, written):
-    path.write_bytes(written.read_bytes()[: written.stat().st_size // 2])
-
-
 def test_what_is_no_file_of_weights_is_refused_in_a_line_and_runs_nothing(tmp_path):
-    encoder, evil = MLP((3,), width=8), tmp_path / "evil"
-    whole = {"state_dict": encoder.state_dict(), "loop": {}}
-    whole["loop"]["model"] = whole["loop"]
-    torch.save(encoder.state_dict(), tmp_path / "whole.pth")
-    save_file(encoder.state_dict(), tmp_path / "whole.safetensors")
-    _cut(tmp_path / "cut.pth", tmp_path / "whole.pth")
-    _cut(tmp_path / "cut.safetensors", tmp_path / "whole.safetensors")
-    torch.save({"model": whole["loop"]}, tmp_path / "loop.pth")
-    (tmp_path / "page.pth").write_text("<!DOCTYPE html>\n<html>\nNot found</html>\n" * 50)
-    (tmp_path / "page.safetensors").write_text("<!DOCTYPE html>\n")
-    (tmp_path / "nothing.pth").touch()
+    encoder, evil, loop = MLP((3,), width=8), tmp_path / "evil", {}
+    loop["model"] = loop
+    files = {
+        name: tmp_path / name for name in ("loop.pth", "page.pth", "object.pth", "old.pth", "folder", "nothing.pth")
+    }
+    for suffix, save in ((".pth", torch.save), (".safetensors", save_file)):
+        save(encoder.state_dict(), tmp_path / f"whole{suffix}")
+        content = (tmp_path / f"whole{suffix}").read_bytes()
+        files[f"cut{suffix}"] = tmp_path / f"cut{suffix}"
+        files[f"cut{suffix}"].write_bytes(content[: len(content) // 2])
+    torch.save({"model": loop}, files["loop.pth"])
+    files["page.pth"].write_text("<!DOCTYPE html>\n<html>\nNot found</html>\n" * 50)
+    files["nothing.pth"].touch()
     for protocol in range(6):
-        (tmp_path / f"{protocol}.pkl").write_bytes(pickle.dumps({"a": _Runs(evil)}, protocol))
-    torch.save({"a": _Runs(evil)}, tmp_path / "object.pth")
-    torch.save({"a": _Runs(evil)}, tmp_path / "old.pth", _use_new_zipfile_serialization=False)
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "encoder.safetensors").touch()
-    others = {"whole.pth", "whole.safetensors"}
-    files = [path for path in sorted(tmp_path.iterdir()) if path.name not in others]
-    assert len(files) == 15
-    for path in files:
-        with pytest.raises(ValueError, match=r"^expected ") as refused:
+        files[str(protocol)] = tmp_path / f"{protocol}.pkl"
+        files[str(protocol)].write_bytes(pickle.dumps({"a": _Runs(evil)}, protocol))
+    torch.save({"a": _Runs(evil)}, files["object.pth"])
+    torch.save({"a": _Runs(evil)}, files["old.pth"], _use_new_zipfile_serialization=False)
+    files["folder"].mkdir()
+    (files["folder"] / "encoder.safetensors").touch()
+    told = {
+        "folder": r"got the folder .*: give a file in it, encoder.safetensors$",
+        "object.pth": "got pickled objects",
+    }
+    told |= {"page.pth": "by torch.save, got", "loop.pth": "expected tensors by name in .*loop.pth, got none"}
+    for name, path in files.items():
+        with pytest.raises(ValueError, match=rf"^expected .*{told.get(name, '')}") as refused:
             load_weights(encoder, path)
-        assert "\n" not in str(refused.value), path
-        assert str(path) in str(refused.value), path
-        assert len(str(refused.value)) < 330 + len(str(path)), path
+        message = str(refused.value)
+        assert "\n" not in message, path
+        assert str(path) in message, path
+        assert len(message) < 330 + len(str(path)), path
     assert not evil.exists()
-    for name, told in (
-        ("folder", r"got the folder .*: give a file in it, encoder.safetensors$"),
-        ("page.pth", "written by torch.save, got"),
-        ("loop.pth", "expected tensors by name in .*loop.pth, got none"),
-        ("object.pth", "got pickled objects"),
-    ):
-        with pytest.raises(ValueError, match=told):
-            load_weights(encoder, tmp_path / name)

@@ -19,7 +19,6 @@ from likewise.diagnostics import plots, two_dimensional_map
 from likewise.evaluation import KNN, Features, LinearProbe, Retrieval, raw_features
 from likewise.evaluation.predictions import ACCURACY, COVERAGE, F1, HAMMING, MEAN_PRECISION
 from likewise.report import RunView, write_page
-from likewise.report.elements import element
 from likewise.report.sections import ChoicesSection, LabelsSection, MapSection, SubModesSection, maps, scores, training
 from likewise.runs.score_format import format_settings
 from likewise.runs.scores import ENCODER, RAW, Group, Metric, Result, Score
@@ -265,16 +264,6 @@ def test_what_was_chosen_is_shown_however_much_was_tried(tmp_path):
     assert scores.axis({"way": "x"}) == ("", None, ["way=x"])
 
 
-def test_axes_of_settings_and_of_small_values_have_no_prefixes():
-    tried = [plots.Tried(10.0**-of, 90, 88, 92, chosen=False) for of in range(2, 6)]
-    axis = plots.choices({"probe": ("penalty", {"encoder": tried})}).layout.xaxis
-    assert axis.tickvals == tuple(10.0**-of for of in (5, 4, 3, 2))
-    assert axis.ticktext == ("1e-05", "0.0001", "0.001", "0.01")
-    many = [plots.Tried(10.0**-of, 90, 88, 92, chosen=False) for of in range(30)]
-    assert plots.choices({"probe": ("penalty", {"encoder": many})}).layout.xaxis.tickvals is None
-    assert plots.curves({"rate": [("a", [(0, 4e-4)])]}).layout.yaxis.exponentformat == "power"
-
-
 def test_curves_and_histograms_are_what_was_logged_and_what_validation_found(page):
     logged = {tuple(line["x"]): line["y"] for line in figures_of(page)["curves"]}
     assert logged == {(0, 1, 2): [2.0, 1.0, 0.5], (0, 2): [0.1, 0.2]}
@@ -352,14 +341,6 @@ def test_lists_are_files_with_every_sample_by_its_id(tmp_path):
     names = [called[row - 500] for row in decoded(said["rows"], np.int32).tolist()]
     assert [f"id {name}" if name == "1003" else name for name in names] == said["ids"]
     assert not re.search(r"\brow \d", " ".join(page.words))
-
-
-def test_a_long_id_is_shortened_in_its_middle_and_whole_in_the_title():
-    long = f"{'deep/' * 30}<IMG>_0274.jpg"
-    samples = [{"tile": -1, "name": "cat", "place": long, "text": ""}]
-    (attributes,) = [dict([pair]) for pair in Elements(element("gallery", [(samples, "")])).attributes if long in pair]
-    assert attributes == {"title": long}
-    assert "deep/deep/deep/deep…/deep/&lt;IMG&gt;_0274.jpg" in element("gallery", [(samples, "")])
 
 
 def test_confusion_is_counted(page, whole):

@@ -161,7 +161,7 @@ class EmbeddingShards:
 
     def _begin_or_go_on(self, anew: bool) -> None:
         manifest = self.folder / MANIFEST
-        before = {"side": "first", **json.loads(manifest.read_text(encoding="utf-8"))} if manifest.is_file() else {}
+        before = json.loads(manifest.read_text(encoding="utf-8")) if manifest.is_file() else {}
         now = json.loads(json.dumps(self.metadata))
         other = next((name for name in now if before.get(name) != now[name]), None)
         if before and other and not anew:

@@ -27,7 +27,7 @@ from likewise.data.by_class import SPLITS, rotated
 from likewise.data.episode_sampler import distinct
 from likewise.data.patch_mix import draw_mix, patched
 from likewise.models import Conv4, ResNet12, Wrapped
-from likewise.models.resnet import DropBlock
+from likewise.models.networks import DropBlock
 from likewise.training import InputContext, Step
 from likewise.training.inputs import EpisodeMaps, LossInputs
 from likewise.training.loader import Loader, Position

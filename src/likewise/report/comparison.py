@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 
@@ -31,9 +31,7 @@ BOUNDS = {"share": (0.0, 1.0), "rank": (1.0, math.inf)}  # of a mean, by the met
 SIGNIFICANCE = 0.05  # the highest probability that chance alone makes any difference of an evaluation count as one
 
 
-@final
-@dataclass(frozen=True)
-class Over:
+class Over(NamedTuple):
     """A count with its unit: of what an interval is over, or of what was paired."""
 
     count: int
@@ -268,7 +266,9 @@ def _compare_score(settings: Sequence[Setting], evaluation: str, metric: str, gr
         scores = [view.test_scores[key] for view in setting.views if key in view.test_scores]
         if not scores:
             continue
-        row = replace(mean_of(setting.name, scores), seconds=_seconds(setting))
+        seconds = [view.metadata.get("seconds", {}).get("training") for view in setting.views]
+        mean_seconds = None if None in seconds else sum(map(float, seconds)) / len(seconds)
+        row = replace(mean_of(setting.name, scores), seconds=mean_seconds)
         if setting is first:
             yield row
             continue
@@ -287,11 +287,6 @@ def mean_of(setting: str, scores: Sequence[Score]) -> Row:
         least, most = BOUNDS.get(first.metric.unit, (-math.inf, math.inf))
         low, high = max(least, low), min(most, high)
     return Row(setting, first.evaluation, first.metric, len(scores), mean, low, high, over, group=first.group)
-
-
-def _seconds(setting: Setting) -> float | None:
-    each = [view.metadata.get("seconds", {}).get("training") for view in setting.views]
-    return None if None in each else sum(map(float, each)) / len(each)
 
 
 def _same_protocol(first: RunView, second: RunView, key: tuple[str, str, str, Group]) -> bool:

@@ -1,9 +1,9 @@
 """The scores of a transfer: each way to use an encoder, by the number of labels, beside the network from scratch."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 from likewise.diagnostics import plots
 from likewise.report.comparison import FEW_SEEDS, MIN_SEEDS, Row, head_of_cells, mean_of, over_seeds, verdict
@@ -21,18 +21,14 @@ COLUMNS = (
 )
 
 
-@final
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """A setting of a transfer: its use of the encoder, such as `FROZEN`, and the number of labels in words."""
 
     kind: str
     labels: str
 
 
-@final
-@dataclass(frozen=True)
-class TransferScore:
+class TransferScore(NamedTuple):
     """A score of a method with so many labels.
 
     Args:
@@ -64,7 +60,9 @@ def transfer_scores(settings: Sequence[Setting], columns: Mapping[str, Column]) 
                 undrawn = few_shot or (usage == FROZEN and _of_same_samples(by_usage[usage]))
                 same = undrawn and len({seed_score.value for seed_score in by_seed.values()}) == 1
                 counted = list(by_seed.values())[: 1 if same else None]
-                row = replace(mean_of(_method(usage, score), counted), evaluation=labels, runs=len(by_seed))
+                evaluated = score.evaluation + ("" if score.features == ENCODER else f", {RAW}")
+                method = evaluated if usage == FROZEN else usage
+                row = replace(mean_of(method, counted), evaluation=labels, runs=len(by_seed))
                 if few_shot:
                     amount = score.metric.name.removesuffix(" accuracy")
                     scores.append(TransferScore(replace(row, evaluation=amount), None))
@@ -86,10 +84,6 @@ def _scores(setting: Setting | None) -> Iterator[tuple[Score, dict[int, Score]]]
     for key in sorted(keys, key=lambda key: key[2] == RAW):
         scores = {seed: view.test_scores[key] for seed, view in by_seed.items() if key in view.test_scores}
         yield next(iter(scores.values())), scores
-
-
-def _method(usage: str, score: Score) -> str:
-    return usage if usage != FROZEN else score.evaluation + ("" if score.features == ENCODER else f", {RAW}")
 
 
 def _of_same_samples(setting: Setting) -> bool:

@@ -6,6 +6,7 @@ import sys
 import warnings
 from importlib.util import find_spec
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import timm
@@ -88,17 +89,14 @@ def test_a_hub_that_does_not_answer_or_breaks_is_left_for_the_package(monkeypatc
         monkeypatch.setattr("huggingface_hub.hf_hub_url", None)  # it is not asked again at once
         with pytest.raises(LookupError, match=r"Time.*out.*: check the connection$"):
             find("timm/resnet18.a1_in1k", ["model.safetensors"])
-
-    def broken(*_, **__):
-        raise errors.pop()
-
-    errors = [EOFError("Consistency check failed"), OSError("Connection broken")]
-    monkeypatch.setattr(published, "_unanswered", {})
+        monkeypatch.setattr("huggingface_hub.hf_hub_url", lambda *_: address)
     monkeypatch.setattr("huggingface_hub.get_hf_file_metadata", lambda *_, **__: None)
-    monkeypatch.setattr("huggingface_hub.hf_hub_download", broken)
-    assert find(LITE, ["model.safetensors"]).packaged
-    with pytest.raises(LookupError, match="Consistency check failed"):
-        find("timm/resnet18.a1_in1k", ["model.safetensors"])
+    for error in (OSError("Connection broken"), EOFError("Consistency check failed")):
+        monkeypatch.setattr(published, "_unanswered", {})
+        monkeypatch.setattr("huggingface_hub.hf_hub_download", Mock(side_effect=error))
+        assert find(LITE, ["model.safetensors"]).packaged
+        with pytest.raises(LookupError, match=str(error)):
+            find("timm/resnet18.a1_in1k", ["model.safetensors"])
 
 
 def test_without_the_package_its_name_is_told(monkeypatch):

@@ -272,8 +272,8 @@ def test_pictures_of_a_search_are_painted_too(opened, tmp_path):
 
 @pytest.mark.parametrize(
     ("names", "samples", "images"),
-    [(tuple(f"class {label}" for label in range(1000)), 1000, True), (("only",), 40, True), (STRANGE, 90, False)],
-    ids=["a thousand classes", "one class", "no images"],
+    [(tuple(f"class {label}" for label in range(300)), 300, True), (("only",), 40, True), (STRANGE, 90, False)],
+    ids=["hundreds of classes", "one class", "no images"],
 )
 def test_other_runs_are_drawn_too(names, samples, images, opened, tmp_path):
     run = run_of(tmp_path, names, samples, images=images, snapshot=images, evaluations=[KNN(3, "uniform")])
@@ -284,9 +284,9 @@ def test_other_runs_are_drawn_too(names, samples, images, opened, tmp_path):
 
 
 @pytest.mark.slow
-def test_sixty_thousand_points_stay_responsive(opened, tmp_path):
+def test_ten_thousand_points_stay_responsive(opened, tmp_path):
     """By WebGL, in software: the map is drawn again in a second or so, and points are found under the pointer."""
-    run = run_of(tmp_path, tuple(map(str, range(10))), 60_000, snapshot=False, evaluations=())
+    run = run_of(tmp_path, tuple(map(str, range(10))), 10_000, snapshot=False, evaluations=())
     page = opened(run.report)
     page.locator("#map").scroll_into_view_if_needed()
     page.wait_for_function("document.getElementById('map').dataset.drawn", timeout=60_000)

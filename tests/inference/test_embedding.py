@@ -360,7 +360,7 @@ def test_sigkill_at_random_moments_does_no_shard_twice(tmp_path):
     while not output.exists():
         process = subprocess.Popen([sys.executable, "-c", slow, *words, "--workers", "1"], stderr=subprocess.DEVNULL)
         before = len(list(tmp_path.glob("p.parquet.partial/0*.parquet")))
-        wanted = before + draw.randint(0, 6) if kills < 4 else 10**9
+        wanted = before + draw.randint(0, 6) if kills < 3 else 10**9
         while process.poll() is None and len(list(tmp_path.glob("p.parquet.partial/0*.parquet"))) <= wanted:
             time.sleep(0.005)
         if process.poll() is None:
@@ -371,7 +371,7 @@ def test_sigkill_at_random_moments_does_no_shard_twice(tmp_path):
         for file in tmp_path.glob("p.parquet.partial/0*.parquet"):
             assert seen.setdefault(file.name, file.stat().st_ino) == file.stat().st_ino
             assert pq.read_metadata(file).num_rows >= 1
-    assert kills >= 3
+    assert kills >= 2
     once = quiet(run, folder, output=tmp_path / "q.parquet", shard_size=3, batch_size=1, workers=0)
     assert pq.read_table(output).equals(pq.read_table(once))
 

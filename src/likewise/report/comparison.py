@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import torch
 
@@ -31,7 +31,9 @@ BOUNDS = {"share": (0.0, 1.0), "rank": (1.0, math.inf)}  # of a mean, by the met
 SIGNIFICANCE = 0.05  # the highest probability that chance alone makes any difference of an evaluation count as one
 
 
-class Over(NamedTuple):
+@final
+@dataclass(frozen=True)
+class Over:
     """A count with its unit: of what an interval is over, or of what was paired."""
 
     count: int

@@ -228,7 +228,7 @@ class Model:
             >>> nearest.ids, round(float(nearest.similarities[0, 0]), 4)
             ([['1']], 1.0)
         """
-        from likewise.inference.search import Neighbours, Stored, neighbours, own_of, stored_at  # noqa: PLC0415 - they import this module  # noqa: PLC0415 - likewise
+        from likewise.inference.search import Neighbours, Stored, neighbours, own_of, stored_at  # noqa: PLC0415 - a cycle
 
         def as_stored(features: Any) -> Stored:
             if isinstance(features, Stored):

@@ -13,6 +13,7 @@ import timm
 import torch
 import yaml
 from safetensors.torch import save_file
+from test_texts import small_bert
 
 from likewise.configuration import resolve
 from likewise.data import Texts
@@ -146,10 +147,10 @@ def test_a_run_that_begins_with_anothers_encoder_can_be_repeated_from_its_option
     lines = [f"{word} and {word} number {row},{word}" for row in range(20) for word in ("rain", "snow")]
     Path("texts.csv").write_text("\n".join(["text,label", *lines]))
     given = {"data": "texts.csv", "steps": 1, "batch_size": 8, "evaluations": [], "report": False, "progress": Silent()}
-    mini = {"encoder": "PretrainedTransformer", "encoder.name": "all-MiniLM-L6-v2", "encoder.length": 8}
-    first = train(**given, **mini)
+    folder = str(small_bert(tmp_path / "bert")[0])
+    first = train(**given, **{"encoder": "PretrainedTransformer", "encoder.name": folder, "encoder.length": 8})
     digest = yaml.safe_load(first.configuration.read_text())["encoder"]["init_args"]["digest"]
-    assert digest == PretrainedTransformer((), "all-MiniLM-L6-v2").recorded["digest"]
+    assert digest == PretrainedTransformer((), folder).recorded["digest"]
     second = train(**given, **{"encoder": "FromRun", "encoder.run": str(first.folder)})
     assert "digest" not in yaml.safe_load(second.configuration.read_text())["encoder"]["init_args"]
     assert resolve({"config": str(second.configuration)}).encoder["class_path"] == "likewise.models.FromRun"

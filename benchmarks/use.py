@@ -22,7 +22,7 @@ from benchmarks.measuring.results import Timing, summary
 from likewise.data import Folder
 from likewise.data.lazy_inputs import fetch, spans_of
 from likewise.inference import Model
-from likewise.inference.embedding import encode_pieces, samples_for
+from likewise.inference.inputs import encode_pieces, samples_for
 from likewise.models import MLP, ConvNet
 from likewise.models.encoder import SizedEncoder
 from likewise.runs import Run

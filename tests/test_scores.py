@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from likewise.report.comparison import compared, verdict
-from likewise.report.rows import rows_as_markdown
+from likewise.report.comparison import compared, rows_as_markdown, verdict
 from likewise.report.setting import in_settings, settings_of
 from likewise.runs import Run
 from likewise.runs.score_files import Scores, as_csv, from_csv

@@ -22,8 +22,7 @@ from statistics import mean
 from typing import Any
 
 from likewise.evaluation.intervals import student
-from likewise.report.comparison import different, verdict
-from likewise.report.rows import Over, Row, rows_as_markdown
+from likewise.report.comparison import Over, Row, different, rows_as_markdown, verdict
 from likewise.runs import Run
 from likewise.runs.score_format import remarks
 from likewise.runs.scores import ALL, BEGUN, ENCODER, FREQUENCIES, Group, Metric

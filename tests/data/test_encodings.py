@@ -18,7 +18,7 @@ from likewise.evaluation.arrays import gather_samples
 from likewise.evaluation.feature_files import features_of_file
 from likewise.files.detection import source_for
 from likewise.files.formats import opened
-from likewise.inference.stored import open_features
+from likewise.inference.search import open_features
 
 WORDS = ["rosé", "rosà", "rosç", "rosä"]
 """Four classes, which one character in the place of what cannot be read makes one."""

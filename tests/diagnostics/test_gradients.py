@@ -16,7 +16,7 @@ from likewise.diagnostics import (
     strength_by_similarity,
 )
 from likewise.report import RunView
-from likewise.report.sections import GradientsSection, NegativesSection, gradients
+from likewise.report.sections import GradientsSection, NegativesSection, geometry
 from likewise.runs import Run
 
 pytestmark = pytest.mark.slow
@@ -218,13 +218,13 @@ def test_a_section_compares_the_first_run_of_each_setting(tmp_path):
     runs = [run_with(tmp_path / str(number))[0] for number in range(7)]
     views = [RunView(run, setting=f"setting {max(0, number - 1)}") for number, run in enumerate(runs)]
     page = GradientsSection().content(views)
-    settings = [f"setting {number}, epoch {epoch}" for number in range(gradients.MAX_SETTINGS) for epoch in (1, 3)]
+    settings = [f"setting {number}, epoch {epoch}" for number in range(geometry.MAX_SETTINGS) for epoch in (1, 3)]
     assert list(cells_of(page)) == settings
     assert "Shown are 4 of 6 settings." in page.sentence
 
 
 def test_a_section_says_which_rows_it_is_about(tmp_path, monkeypatch):
-    monkeypatch.setattr(gradients, "MAX_ANCHORS", 16)
+    monkeypatch.setattr(geometry, "MAX_ANCHORS", 16)
     run, batches = run_with(tmp_path)
     save_snapshots(run.batches, {"first": replace(batches["first"], samples=50)})
     assert cells_of(GradientsSection().content([RunView(run)]))["Epoch 1"][3:] == ["14 of 40", "20 of 50"]

@@ -24,7 +24,7 @@ from likewise.data import Arrays, ImagePreprocessing, Pairs, Table, Text, finger
 from likewise.evaluation import features_of_file
 from likewise.inference import Model, load
 from likewise.inference.inputs import of_side, samples_at, stream_samples
-from likewise.inference.shards import EmbeddingShards
+from likewise.inference.outputs import EmbeddingShards
 from likewise.models import MLP, BagOfTokens, ConvNet
 from likewise.workflows import Silent, predict, search
 
@@ -73,11 +73,10 @@ def whole(folder):
     return [file for file in files if not file.stem.endswith("x")]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_photos_of_all_sizes_have_the_features_of_encode(tmp_path, workers):
+def test_photos_of_all_sizes_have_the_features_of_encode(tmp_path):
     run, folder = of_images(tmp_path / "runs"), photos(tmp_path / "photos")
     files = whole(folder)
-    file = quiet(run, folder, output=tmp_path / "photos.parquet", shard_size=10, workers=workers)
+    file = quiet(run, folder, output=tmp_path / "photos.parquet", shard_size=10, workers=2)
     table = pq.read_table(file)
     assert table["id"].to_pylist() == [str(one.relative_to(folder)) for one in files]
     assert table["label"].to_pylist() == [one.parent.name for one in files]
@@ -122,19 +121,18 @@ def test_arrays_of_a_table_are_as_the_parquet_file_and_can_be_evaluated_and_trai
         np.testing.assert_allclose(samples.inputs.numpy(), np.stack(table["features"].to_numpy()), atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", [".parquet", ".npz"])
-def test_label_sets_and_half_precision(tmp_path, kind):
+def test_label_sets_and_half_precision(tmp_path):
     run = of_vectors(tmp_path / "runs")
     vectors, sets = np.random.default_rng(0).normal(size=(30, 3)), np.random.default_rng(1).random((30, 4)) < 0.4
     np.savez(tmp_path / "in.npz", vectors=vectors, labels=sets, names=["a", "b", "c", "d"], ids=np.arange(30) * 7)
-    file = quiet(run, tmp_path / "in.npz", output=tmp_path / f"out{kind}", dtype="float16", shard_size=8)
-    samples = (Arrays(file) if kind == ".npz" else Table(str(file))).load()
-    assert torch.equal(samples.labels, torch.from_numpy(sets))
-    assert list(samples.ids) == [str(number * 7) for number in range(30)]
     expected = load(run).encode(vectors).astype(np.float16)
-    np.testing.assert_array_equal(samples.inputs.numpy().astype(np.float16), expected)
-    if kind == ".parquet":
-        assert pq.read_schema(file).field("features").type.value_type == pa.float16()
+    for suffix, source in ((".parquet", Table), (".npz", Arrays)):
+        file = quiet(run, tmp_path / "in.npz", output=tmp_path / f"out{suffix}", dtype="float16", shard_size=8)
+        samples = source(str(file)).load()
+        assert torch.equal(samples.labels, torch.from_numpy(sets))
+        assert list(samples.ids) == [str(number * 7) for number in range(30)]
+        np.testing.assert_array_equal(samples.inputs.numpy().astype(np.float16), expected)
+    assert pq.read_schema(tmp_path / "out.parquet").field("features").type.value_type == pa.float16()
 
 
 def test_numbers_in_tables_and_arrays_stay_where_they_are(tmp_path):
@@ -224,20 +222,28 @@ def test_what_was_finished_before_ctrl_c_is_not_done_again(tmp_path, monkeypatch
     assert not (tmp_path / "p.parquet.partial").exists()
 
 
-@pytest.mark.parametrize("kind", ["photo", "array", "labels", "table in a folder"])
+@pytest.mark.parametrize("kind", ["photo", "array", "table in a folder"])
 @pytest.mark.filterwarnings("ignore:without labels")
 def test_shards_of_files_that_changed_meanwhile_are_not_used(tmp_path, monkeypatch, kind):
-    """Neither a photo, nor numbers, nor a label that were replaced after Ctrl-C come from before it."""
-    vectors, data = np.eye(3, dtype=np.float32), tmp_path / "data"
+    """Neither a photo, nor numbers that were replaced after Ctrl-C come from before it."""
+    data = tmp_path / "data"
     data.mkdir()
     if kind == "photo":
-        run = of_images(tmp_path / "runs")
-        photos(data)
+        run, changed, given = of_images(tmp_path / "runs"), photos(data) / "cat" / "00.png", data
     else:
-        run = of_vectors(tmp_path / "runs")
-        (data / "t.csv").write_text("id,a,b,c\nx,1,2,3\ny,4,5,6\nz,7,8,9\n")
-        np.savez(tmp_path / "v.npz", vectors=vectors, labels=["x", "y", "x"])
-    given = data if kind in {"photo", "table in a folder"} else tmp_path / "v.npz"
+        run, changed = of_vectors(tmp_path / "runs"), data / ("v.npz" if kind == "array" else "t.csv")
+        given = changed if kind == "array" else data
+
+    def write(number):
+        if kind == "photo":
+            Image.new("RGB", (20, 20), "red").save(changed)
+        elif kind == "array":
+            np.savez(changed, vectors=number * np.eye(3, dtype=np.float32), labels=["x", "y", "x"])
+        else:
+            changed.write_text(f"id,a,b,c\nx,1,2,3{'0' * number}\ny,4,5,6\nz,7,8,9\n")
+
+    if kind != "photo":
+        write(1)
     options = {"output": (data if kind == "photo" else tmp_path) / "p.parquet", "shard_size": 2, "workers": 0}
 
     def interrupted(_):
@@ -248,12 +254,7 @@ def test_shards_of_files_that_changed_meanwhile_are_not_used(tmp_path, monkeypat
         for _ in range(2):  # what did not change is gone on with
             with pytest.raises(KeyboardInterrupt):
                 quiet(run, given, **options)
-    if kind == "photo":
-        Image.new("RGB", (20, 20), "red").save(data / "cat" / "00.png")
-    elif kind == "table in a folder":
-        (data / "t.csv").write_text("id,a,b,c\nx,1,2,30\ny,4,5,6\nz,7,8,9\n")
-    else:
-        np.savez(tmp_path / "v.npz", vectors=vectors * (2 if kind == "array" else 1), labels=["x", "y", "y"])
+    write(2)
     with pytest.raises(ValueError, match=r"another (state of files|labelling): remove"):
         quiet(run, given, **options)
     quiet(run, given, **options, force=True)
@@ -271,8 +272,7 @@ def test_the_columns_are_those_of_the_run(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:without labels")
-@pytest.mark.parametrize("split", [{}, {"split.refit": True}])
-def test_columns_in_another_order_are_the_same_vectors(tmp_path, split):
+def test_columns_in_another_order_are_the_same_vectors(tmp_path):
     """A run on all number columns knows which they were: beside others, in any order, with labels and without."""
     rng, names = np.random.default_rng(0), ["a", "b", "c", "d"]
     kinds = rng.integers(0, 2, 60)
@@ -284,7 +284,7 @@ def test_columns_in_another_order_are_the_same_vectors(tmp_path, split):
         given |= {"label": np.array(["lily", "rose"])[kinds]} if file.stem in {"old", "new"} else {}
         pa.csv.write_csv(pa.table(given), file)
     options = {"encoder": "MLP", "encoder.width": 8, "epochs": 1, "evaluations": "KNN", "runs": tmp_path / "runs"}
-    run = train({"data": str(files[0]), "report": False, **options, **split}, progress=Silent())
+    run = train({"data": str(files[0]), "report": False, "split.refit": True, **options}, progress=Silent())
     expected = load(run).encode(np.stack(list(table.values()), axis=1))
     for file in files[:3]:
         found = quiet(run, file, output=file.with_suffix(".npz"))
@@ -348,57 +348,45 @@ def test_an_output_is_replaced_by_force_alone_and_others_leave_nothing(tmp_path)
 @pytest.mark.process
 def test_sigkill_at_random_moments_does_no_shard_twice(tmp_path):
     """After each kill the finished shards stay as they are, and at the end the file is that of a run without kills."""
-    run, folder = of_images(tmp_path / "runs"), photos(tmp_path / "photos", 120)
+    run, folder = of_images(tmp_path / "runs"), photos(tmp_path / "photos", 60)
     output = tmp_path / "p.parquet"
     words = ["embed", str(run.folder), str(folder), "--output", str(output), "--shard_size", "3", "--batch_size", "1"]
     slow = (
-        "import sys, time; from likewise.inference import shards; w = shards.EmbeddingShards.write\n"
-        "shards.EmbeddingShards.write = lambda *a: (time.sleep(0.05), w(*a))\n"
+        "import sys, time; from likewise.inference import outputs; w = outputs.EmbeddingShards.write\n"
+        "outputs.EmbeddingShards.write = lambda *a: (time.sleep(0.05), w(*a))\n"
         "from likewise.cli import main; sys.exit(main(sys.argv[1:]))"
     )
     draw, kills, seen = random.Random(0), 0, {}  # noqa: S311 - no secret
     while not output.exists():
         process = subprocess.Popen([sys.executable, "-c", slow, *words, "--workers", "1"], stderr=subprocess.DEVNULL)
         before = len(list(tmp_path.glob("p.parquet.partial/0*.parquet")))
-        wanted = before + draw.randint(0, 6) if kills < 10 else 10**9
+        wanted = before + draw.randint(0, 6) if kills < 3 else 10**9
         while process.poll() is None and len(list(tmp_path.glob("p.parquet.partial/0*.parquet"))) <= wanted:
             time.sleep(0.005)
         if process.poll() is None:
             time.sleep(draw.uniform(0, 0.06))
             os.kill(process.pid, signal.SIGKILL)
             kills += 1
-        process.wait()
+        assert process.wait() in {0, -signal.SIGKILL}
         for file in tmp_path.glob("p.parquet.partial/0*.parquet"):
             assert seen.setdefault(file.name, file.stat().st_ino) == file.stat().st_ino
             assert pq.read_metadata(file).num_rows >= 1
-    assert kills >= 3
+    assert kills >= 2
     once = quiet(run, folder, output=tmp_path / "q.parquet", shard_size=3, batch_size=1, workers=0)
     assert pq.read_table(output).equals(pq.read_table(once))
 
 
-@pytest.mark.parametrize("kind", [".parquet", ".npz"])
-def test_parts_of_the_data_are_kept_and_evaluated_by(tmp_path, kind):
+def test_parts_of_the_data_are_kept_and_evaluated_by(tmp_path):
     run, rng = of_vectors(tmp_path / "runs"), np.random.default_rng(0)
     parts = rng.permutation(["train"] * 20 + ["validation"] * 5 + ["test"] * 15)
     np.savez(tmp_path / "in.npz", vectors=rng.normal(size=(40, 3)), labels=["a", "b"] * 20, parts=parts)
-    file = quiet(run, tmp_path / "in.npz", output=tmp_path / f"out{kind}", shard_size=16)
-    for part in features_of_file(file):
-        assert {parts[int(name)] for name in part.ids} == {part.part}
-    if kind == ".npz":
-        assert np.load(file)["parts"].tolist() == parts.tolist()
-        assert torch.equal(Arrays(file).load().parts, Arrays(tmp_path / "in.npz").load().parts)
-    else:
-        assert pq.read_table(file)["part"].to_pylist() == parts.tolist()
-
-
-def split_run(tmp_path, data, split):
-    """Return a run with an encoder that has not trained, whose data is split as given, and the split's parts."""
-    specs = {"data": data, "split": {"class_path": f"likewise.data.{split}", "init_args": {}}}
-    parts, _ = parts_of(specs)
-    run = of_vectors(tmp_path / "runs")
-    facts = run.metadata
-    run.describe(facts | {"parts": facts["parts"] | specs, "samples": {"fingerprint": fingerprint(parts)}})
-    return run, parts
+    for suffix in (".parquet", ".npz"):
+        file = quiet(run, tmp_path / "in.npz", output=tmp_path / f"out{suffix}", shard_size=16)
+        for part in features_of_file(file):
+            assert {parts[int(name)] for name in part.ids} == {part.part}
+    assert np.load(file)["parts"].tolist() == parts.tolist()
+    assert torch.equal(Arrays(file).load().parts, Arrays(tmp_path / "in.npz").load().parts)
+    assert pq.read_table(tmp_path / "out.parquet")["part"].to_pylist() == parts.tolist()
 
 
 @pytest.mark.parametrize("split", ["Stratified", "ByClass"])
@@ -406,8 +394,10 @@ def test_a_runs_own_data_keeps_the_runs_parts(tmp_path, split):
     rng = np.random.default_rng(0)
     vectors, labels, ids = rng.normal(size=(120, 3)), np.arange(120) % 12, [f"v{number}" for number in range(120)]
     np.savez(tmp_path / "in.npz", vectors=vectors, labels=labels, ids=ids)
-    data = {"class_path": "likewise.data.Arrays", "init_args": {"path": f"{tmp_path}/in.npz"}}
-    run, parts = split_run(tmp_path, data, split)
+    specs = {"data": {"class_path": "likewise.data.Arrays", "init_args": {"path": f"{tmp_path}/in.npz"}}}
+    specs["split"] = {"class_path": f"likewise.data.{split}", "init_args": {}}
+    (parts, _), run = parts_of(specs), of_vectors(tmp_path / "runs")
+    run.describe({"parts": run.metadata["parts"] | specs, "samples": {"fingerprint": fingerprint(parts)}})
     for kind in (".npz", ".parquet"):
         found = features_of_file(quiet(run, f"{tmp_path}/in.npz", output=tmp_path / f"out{kind}"))
         for part, own in zip(found, (parts.train, parts.validation, parts.test), strict=True):

@@ -6,7 +6,6 @@ import pytest
 from in_use import Listener
 from pyarrow import parquet
 
-from likewise import embed
 from likewise.evaluation import feature_files, features_of_file, save_features
 from likewise.inference import load, open_features
 from likewise.runs import Run, load_encoder
@@ -138,18 +137,6 @@ def test_what_features_alone_do_not_tell_is_asked_for_in_a_line(given, tmp_path,
         load(tmp_path / "images.npz")
     with pytest.raises(ValueError, match=r"expected a run with an encoder, got .*evaluation"):
         load_encoder(run)
-
-
-def test_features_of_two_encoders_are_not_compared(tmp_path):
-    np.savez(tmp_path / "in.npz", vectors=np.eye(3, dtype=np.float32))
-    files = []
-    for width in (8, 16):
-        encoder = {"class_path": "likewise.models.MLP", "init_args": {"width": 4, "depth": width // 8}}
-        output = tmp_path / f"{width}.parquet"
-        files.append(embed(data=tmp_path / "in.npz", encoder=encoder, output=output, progress=Silent()))
-    search(files[0], progress=Silent())
-    with pytest.raises(ValueError, match="got those of another"):
-        search(files[0], [str(files[1])], progress=Silent())
 
 
 def test_a_set_that_is_searched_in_itself_is_told_of_and_left_out(given, tmp_path, monkeypatch):

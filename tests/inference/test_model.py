@@ -33,8 +33,7 @@ def pictures(folder):
     return sorted(folder.iterdir())
 
 
-@pytest.mark.parametrize("resize", ["crop", "pad", "squash"])
-@pytest.mark.parametrize("memory", [0, 2])
+@pytest.mark.parametrize(("resize", "memory"), [("crop", 0), ("pad", 2), ("squash", 0)])
 def test_a_photo_has_the_same_features_by_every_way_in(tmp_path, resize, memory):
     files = pictures(tmp_path / "photos")
     names = [file.name for file in files]
@@ -107,17 +106,14 @@ def test_a_run_is_loaded_with_its_preprocessing_and_one_of_before_without(tmp_pa
 
 
 def test_texts_and_vectors_are_encoded(tmp_path):
-    texts = ["a cat sat", "two dogs ran", "a cat ran"]
-    encoder = BagOfTokens((), width=4, vocabulary=50)
+    texts, rows = ["a cat sat", "two dogs ran", "a cat ran"], [[1.0, 2, 3], [4, 5, 6]]
     (tmp_path / "t.csv").write_text("text\n" + "\n".join(texts))
-    read = Text(tmp_path / "t.csv", label="none").load()
+    read, encoder = Text(tmp_path / "t.csv", label="none").load(), BagOfTokens((), width=4, vocabulary=50)
     encoder.observe(read.inputs)
-    model = Model(encoder)
+    model, vectors = Model(encoder), Model(MLP((3,), width=4))
     assert np.allclose(model.encode(texts), model.encode(read))
     assert model.encode(texts[0]).shape == (1, model.feature_dim)
     assert list(read.ids) == ["t.csv:2", "t.csv:3", "t.csv:4"]
-    vectors = Model(MLP((3,), width=4))
-    rows = [[1.0, 2, 3], [4, 5, 6]]
     assert np.allclose(vectors.encode(rows), vectors.encode(np.array(rows)))
     assert np.allclose(vectors.encode(rows)[:1], vectors.encode(torch.tensor(rows[0])))
 

@@ -29,6 +29,14 @@ def _inputs():
     return torch.randn(23, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
 
+@dataclass
+class Both:
+    """Two views, or two outputs."""
+
+    one: torch.Tensor
+    other: torch.Tensor
+
+
 def _network(*between):
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(6, 16), *between, nn.Tanh(), nn.Linear(16, 5)).double()
@@ -64,42 +72,65 @@ def test_chunks_give_the_gradient_of_the_whole_batch(size):
     _same(_gradients(network, lambda: in_chunks(network, _inputs(), size)), _gradients(network, _whole(network)))
 
 
-@pytest.mark.parametrize("layers", [[nn.Dropout(0.4)], [nn.Dropout(0.4), nn.Dropout(0.2)], [nn.BatchNorm1d(16)]])
-def test_dropout_and_batch_normalisation_are_those_of_the_chunks_with_their_activations_kept(layers):
-    network, inputs = _network(*layers), _inputs()
-    start = {name: value.clone() for name, value in network.state_dict().items()}
-    kept = _gradients(network, lambda: _kept(network, inputs, 6))
-    after = {name: value.clone() for name, value in network.named_buffers()}
-    network.load_state_dict(start)
-    _same(_gradients(network, lambda: in_chunks(network, inputs, 6)), kept)
-    for name, value in network.named_buffers():  # running statistics are moved once, in the first pass
-        assert torch.equal(value, after[name]), name
+class Moving(nn.Module):
+    """Counts its calls in an integer, and has a running average, of no dimension too."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("size", torch.ones((), dtype=torch.float64))
+        self.register_buffer("calls", torch.tensor(0))
+
+    def forward(self, inputs):
+        self.calls += 1
+        self.size.mul_(0.9).add_(0.1 * inputs.detach().abs().mean())
+        return inputs / self.size.clone()
 
 
-def test_the_second_pass_meets_the_buffers_of_the_first():
-    """An integer counts a batch, in four chunks and two passes; a running average, 0-d too, moves with each chunk."""
+class Checkpointed(nn.Module):
+    """A block whose activations are computed again in the backward."""
 
-    class Moving(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("size", torch.ones((), dtype=torch.float64))
-            self.register_buffer("calls", torch.tensor(0))
+    def __init__(self, reentrant):
+        super().__init__()
+        self.block, self.reentrant = nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.Dropout(0.2)), reentrant
 
-        def forward(self, inputs):
-            self.calls += 1
-            self.size.mul_(0.9).add_(0.1 * inputs.detach().abs().mean())
-            return inputs / self.size.clone()
-
-    first, second = _network(Moving()), _network(Moving())
-    _same(
-        _gradients(first, lambda: in_chunks(first, _inputs(), 6)),
-        _gradients(second, lambda: _kept(second, _inputs(), 6)),
-    )
-    assert torch.equal(first[1].size, second[1].size)
-    assert (int(first[1].calls), int(second[1].calls)) == (1, 4)
+    def forward(self, inputs):
+        return checkpoint(self.block, inputs, use_reentrant=self.reentrant)
 
 
-def test_a_network_may_change_its_chunk_in_place():
+def _twice():
+    block = nn.Sequential(nn.Linear(16, 16), nn.BatchNorm1d(16), nn.Dropout(0.2))
+    return block, nn.Tanh(), block
+
+
+LAYERS = {
+    "dropout": lambda: [nn.Dropout(0.4), nn.Dropout(0.2)],
+    "batch normalisation": lambda: [nn.BatchNorm1d(16)],
+    "a running average": lambda: [Moving()],
+    "a module in two places": _twice,
+    "a checkpoint": lambda: [Checkpointed(reentrant=False)],
+    "a reentrant checkpoint": lambda: [Checkpointed(reentrant=True)],
+}
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")  # the first pass has no graph
+@pytest.mark.parametrize("layers", LAYERS.values(), ids=LAYERS)
+def test_whatever_is_within_gradients_and_buffers_are_those_with_activations_kept(layers):
+    """The second pass meets the buffers of the first, which alone moves them, and every tensor stays in its place."""
+    results, buffers = [], []
+    for encode in (in_chunks, _kept):
+        torch.manual_seed(1)
+        network = _network(*layers())
+        tensors = [*network.parameters(), *network.buffers()]
+        results.append(_gradients(network, partial(encode, network, _inputs(), 6)))
+        assert all(map(operator.is_, tensors, [*network.parameters(), *network.buffers()]))
+        buffers.append(dict(network.named_buffers()))
+    _same(*results)
+    calls = [of.pop("1.calls", None) for of in buffers]
+    assert calls in ([None, None], [1, 4])  # an integer counts a batch, not its chunks
+    assert all(torch.equal(value, buffers[1][name]) for name, value in buffers[0].items())
+
+
+def test_a_network_may_change_its_chunk_in_place_and_a_dataclass_is_chunked():
     """The second pass meets what the first has met, and the caller's inputs stay."""
     network, inputs = _network(), _inputs()
     _same(
@@ -107,6 +138,9 @@ def test_a_network_may_change_its_chunk_in_place():
         _gradients(network, lambda: network(inputs - 1)),
     )
     assert torch.equal(inputs, _inputs())
+    both = Both(inputs, inputs.flip(0))
+    out = in_chunks(network, both, 6, lambda of: Both(network(of.one), network(of.other)))
+    assert torch.allclose(out.other, network(both.other))
 
 
 def test_values_that_are_no_tensors_reach_every_chunk_as_they_are():
@@ -122,10 +156,7 @@ def test_values_that_are_no_tensors_reach_every_chunk_as_they_are():
     assert type(in_chunks(bert, tokens | {"return_dict": False}, 3)) is tuple
 
 
-def test_chunks_may_differ_in_nothing_but_rows():
-    for size in (0, 2.5):
-        with pytest.raises(ValueError, match=rf"expected chunk_size of at least 1, got {size}"):
-            in_chunks(_network(), _inputs(), size)
+def test_no_rows_and_networks_that_do_not_learn_are_chunked_too():
     assert len(in_chunks(_network(), _inputs()[:0], 4)) == 0
     with torch.no_grad():
         assert not in_chunks(AveragedModel(_network()), _inputs(), 4).requires_grad
@@ -176,43 +207,6 @@ def test_gradients_go_wherever_autograd_sends_them():
     _same((losses[0], gradients[0]), (losses[1], gradients[1]))
     assert network[1].bias.grad is None
     assert len(counts) == 4  # once a backward
-
-
-def test_a_module_that_stands_in_several_places_keeps_its_tensors():
-    results, states = [], []
-    for encode in (in_chunks, _kept):
-        torch.manual_seed(1)
-        block = nn.Sequential(nn.Linear(16, 16), nn.BatchNorm1d(16), nn.Dropout(0.2))
-        network = _network(block, nn.Tanh(), block)
-        tensors = [*network.parameters(), *network.buffers()]
-        results.append(_gradients(network, partial(encode, network, _inputs(), 6)))
-        assert all(map(operator.is_, tensors, [*network.parameters(), *network.buffers()]))
-        states.append(tensors)
-    _same(*results)
-    assert all(map(torch.equal, *states))
-
-
-class Checkpointed(nn.Module):
-    """A block whose activations are computed again in the backward."""
-
-    def __init__(self, block, reentrant):
-        super().__init__()
-        self.block, self.reentrant = block, reentrant
-
-    def forward(self, inputs):
-        return checkpoint(self.block, inputs, use_reentrant=self.reentrant)
-
-
-@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")  # the first pass has no graph
-@pytest.mark.parametrize("reentrant", [False, True])
-def test_checkpoints_within_the_network_are_computed_again_with_what_it_has_in_the_second_pass(reentrant):
-    results = []
-    for encode in (in_chunks, _kept):
-        torch.manual_seed(1)
-        network = _network(nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.Dropout(0.2)))
-        network = nn.Sequential(network[0], Checkpointed(network[1:3], reentrant), network[3])
-        results.append(_gradients(network, partial(encode, network, _inputs(), 6)))
-    _same(*results)
 
 
 def test_gradients_that_two_leaves_share_are_added_up_apart():
@@ -341,49 +335,29 @@ def test_one_output_of_several_may_be_used_and_a_method_gets_the_type_of_the_inp
     assert network.tokens.weight.grad is not None
 
 
-@dataclass
-class Both:
-    """Two views, or two outputs."""
-
-    one: torch.Tensor
-    other: torch.Tensor
-
-
-def test_a_dataclass_is_chunked_for_a_method():
-    network, inputs = _network(), Both(_inputs(), _inputs().flip(0))
-    out = in_chunks(network, inputs, 6, lambda of: Both(network(of.one), network(of.other)))
-    assert torch.allclose(out.other, network(inputs.other))
-
-
 @pytest.mark.parametrize(
-    ("inputs", "message"),
+    ("inputs", "size", "returned", "message"),
     [
+        (_inputs(), 0, None, "expected chunk_size of at least 1, got 0"),
+        (_inputs(), 2.5, None, "expected chunk_size of at least 1, got 2.5"),
+        ({**_tokens(), "places": torch.zeros(1, 7)}, 6, None, r"\(23, 7\), places \(1, 7\): repeat what all share"),
+        ({"input_ids": [[1, 2], [3, 4]]}, 6, None, 'expected inputs with tensors, got int: .*return_tensors="pt"'),
+        ([], 6, None, "expected inputs with tensors, got nothing"),
         (
-            {**_tokens(), "position_ids": torch.zeros(1, 7)},
-            r"\(23, 7\), position_ids \(1, 7\): repeat what all share",
+            _inputs(),
+            6,
+            lambda rows: {"loss": rows.sum()},
+            r"every chunk, got loss \(\), then \(\): return what you need",
         ),
-        ({"input_ids": [[1, 2], [3, 4]]}, 'expected inputs with tensors, got int: .*return_tensors="pt"'),
-        ([], "expected inputs with tensors, got nothing"),
+        (_inputs(), 6, lambda rows: (rows, object()), "got 1 object, then object: return what you need alone, by meth"),
+        (_inputs(), 6, lambda rows: {"n": len(rows)}, "got n 6, then 5"),
+        (_inputs(), 6, lambda rows: rows.T, r"got \(6, 6\), then \(6, 5\)"),
+        (_inputs(), 6, lambda rows: [rows] * (len(rows) // 5 + len(rows) % 5), "outputs of the same names from every"),
     ],
 )
-def test_inputs_without_rows_in_common_are_refused(inputs, message):
+def test_what_cannot_be_cut_or_joined_is_refused(inputs, size, returned, message):
     with pytest.raises(ValueError, match=message):
-        in_chunks(Named(), inputs, 6)
-
-
-@pytest.mark.parametrize(
-    ("returned", "message"),
-    [
-        (lambda rows: {"loss": rows.sum()}, r"alike in every chunk, got loss \(\), then \(\): return what you need"),
-        (lambda rows: (rows, object()), "got 1 object, then object: return what you need alone, by method="),
-        (lambda rows: {"n": len(rows)}, "got n 6, then 5"),
-        (lambda rows: rows.T, r"got \(6, 6\), then \(6, 5\)"),
-        (lambda rows: [rows] * (len(rows) // 5 + len(rows) % 5), "expected outputs of the same names from every chunk"),
-    ],
-)
-def test_outputs_that_cannot_be_joined_are_refused(returned, message):
-    with pytest.raises(ValueError, match=message):
-        in_chunks(nn.Identity(), _inputs(), 6, returned)
+        in_chunks(nn.Identity(), inputs, size, returned)
 
 
 @pytest.mark.slow
@@ -438,7 +412,7 @@ class Plain(Encoder):
 
 
 def _trained(root, *words):
-    common = ["train", "--encoder", "test_chunks.Plain", "--trainer.max_epochs", "2", "--report", "false"]
+    common = ["train", "--encoder", "test_chunks.Plain", "--steps", "8", "--report", "false"]
     common += ["--trainer.accelerator", "cpu", "--trainer.precision", "64-true", "--evaluations", "[]"]
     assert main([*common, "--trainer.enable_progress_bar", "false", "--runs", str(root), *words]) == 0
     (folder,) = root.iterdir()
@@ -462,7 +436,7 @@ def test_the_command_trains_in_chunks_as_it_does_at_once(words, tmp_path):
 
 @pytest.mark.slow
 def test_the_command_says_what_chunks_change_and_refuses_none(tmp_path, capsys):
-    words = ["train", "--trainer.max_epochs", "1", "--evaluations", "[]", "--report", "false", "--runs", str(tmp_path)]
+    words = ["train", "--steps", "2", "--evaluations", "[]", "--report", "false", "--runs", str(tmp_path)]
     assert main([*words, "--chunk_size", "100"]) == 0
     assert "batch normalisation in the encoder normalises each chunk of 100 by itself" in capsys.readouterr().err
     assert main([*words, "--chunk_size", "0"]) == 2

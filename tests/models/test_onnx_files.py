@@ -45,12 +45,12 @@ def small_t5(folder):
 
 ENCODERS = {
     "ConvNet": lambda _: ConvNet(IMAGE, width=4),
-    "Conv4": lambda _: Conv4(IMAGE),
+    "Conv4": lambda _: Conv4(IMAGE, width=4, features="flat"),
     "ResNet": lambda _: ResNet((1, 8, 8), depth=8),
-    "ResNet12": lambda _: ResNet12(IMAGE),
+    "ResNet12": lambda _: ResNet12(IMAGE, widths=(4, 4, 8, 8)),
     "MLP": lambda _: MLP((5,), width=8),
-    "Timm": lambda _: Timm(IMAGE, "mobilenetv3_small_050"),
-    "Timm, a vision transformer": lambda _: Timm(IMAGE, "vit_tiny_patch16_224"),
+    "Timm": lambda _: Timm(IMAGE, "test_efficientnet"),
+    "Timm, a vision transformer": lambda _: Timm(IMAGE, "test_vit"),
     "Wrapped": lambda _: Wrapped(IMAGE, torch.nn.Conv2d(3, 4, 3)),
     "Projected": lambda _: Projected(MLP((5,), width=8), ProjectionHead(8, out_dim=4, batch_norm=True)),
     "BagOfTokens": lambda _: BagOfTokens((), width=16, vocabulary=90),

@@ -5,7 +5,6 @@ import pickle
 import pytest
 import timm
 import torch
-import torchvision
 from safetensors.torch import save_file
 
 from likewise.data import Texts
@@ -15,23 +14,40 @@ from likewise.models.weights import BY_ORDER, load_weights
 pytestmark = pytest.mark.slow
 
 
-def _made(seed, make=torchvision.models.resnet18):
+class Small(torch.nn.Module):
+    """A network with the names of a ResNet's parts."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.bn1 = torch.nn.Conv2d(3, 8, 3, bias=False), torch.nn.BatchNorm2d(8)
+        block = torch.nn.Sequential(torch.nn.Conv2d(8, 16, 3), torch.nn.BatchNorm2d(16), torch.nn.ReLU())
+        self.layer1, self.pool = torch.nn.Sequential(block), torch.nn.AdaptiveAvgPool2d(1)
+        self.fc = torch.nn.Linear(16, 4)
+
+    def forward(self, images):
+        return self.fc(self.pool(self.layer1(self.bn1(self.conv1(images)))).flatten(1))
+
+
+def _made(seed):
+    """Return a network, and one without its classifier as an encoder."""
     torch.manual_seed(seed)
-    made = make()
+    made, other = Small(), Small()
+    other.fc = torch.nn.Identity()
     for part in made.modules():
         if isinstance(part, torch.nn.BatchNorm2d):
             part.running_mean.normal_()
-    return made
+    return made, Wrapped((3, 16, 16), other)
+
+
+def _same_features(encoder, trained):
+    """Compare an encoder's features with those of a network, up to its classifier."""
+    images, trained.fc = torch.randn(2, 3, 16, 16), torch.nn.Identity()
+    with torch.no_grad():
+        torch.testing.assert_close(encoder.eval().module(images), trained.eval()(images))
 
 
 def _below(start, of):
     return {f"{start}{name}": tensor for name, tensor in of.items()}
-
-
-def _features(module, images):
-    module.fc = torch.nn.Identity()
-    with torch.no_grad():
-        return module.eval()(images)
 
 
 @pytest.mark.parametrize(
@@ -45,14 +61,12 @@ def _features(module, images):
     ids=["plain", "state_dict, module.encoder", "teacher", "a part twice"],
 )
 def test_a_networks_own_features_come_back_whatever_stands_before_the_names(written, tmp_path):
-    trained, images = _made(0), torch.randn(2, 3, 64, 64)
+    trained, encoder = _made(0)
     torch.save(written(trained.state_dict()), tmp_path / "weights.pth")
-    encoder = Timm((3, 64, 64), "resnet18")
     matched = load_weights(encoder, tmp_path / "weights.pth")
     assert matched.missing == ()
     assert {name.rpartition("fc.")[2] for name in matched.unexpected if "fc." in name} == {"weight", "bias"}
-    with torch.no_grad():
-        torch.testing.assert_close(encoder.eval().model(images), _features(trained, images))
+    _same_features(encoder, trained)
 
 
 def test_safetensors_of_a_transformer_with_a_head(tmp_path):
@@ -97,10 +111,10 @@ def test_what_is_missing_or_not_used_is_named(tmp_path):
 
 
 def test_files_of_other_networks_are_refused(tmp_path):
-    torch.save(timm.create_model("mobilenetv3_small_050").state_dict(), tmp_path / "other.pth")
-    encoder = Timm((3, 64, 64), "resnet18")
+    torch.save(timm.create_model("test_efficientnet").state_dict(), tmp_path / "other.pth")
+    _, encoder = _made(0)
     before = {name: of.clone() for name, of in encoder.state_dict().items()}
-    with pytest.raises(ValueError, match=r"of Timm, got \d% of its numbers, 12 of \d+ tensors .*; missing: "):
+    with pytest.raises(ValueError, match=r"of Wrapped, got \d+% of its numbers, \d+ of \d+ tensors .*; missing: "):
         load_weights(encoder, tmp_path / "other.pth")
     assert all(torch.equal(of, before[name]) for name, of in encoder.state_dict().items())
     with pytest.raises(ValueError, match="which does not exist"):
@@ -111,21 +125,23 @@ def _others(of):
     return {name: tensor + 1 for name, tensor in of.items()}
 
 
+def _copies(first, other):
+    """Two copies of a network, the second with other numbers."""
+    return lambda of: _below(first, of) | _below(other, _others(of))
+
+
 @pytest.mark.parametrize(
     ("written", "chosen"),
     [
         (
-            lambda of: _below("encoder_k.", _others(of)) | _below("encoder_q.", of) | {"queue": torch.ones(128, 9)},
+            lambda of: _copies("encoder_q.", "encoder_k.")(of) | {"queue": torch.ones(128, 9)},
             "encoder_q, not encoder_k",
         ),
         (
-            lambda of: {"state_dict": _below("backbone_momentum.", _others(of)) | _below("backbone.", of)},
+            lambda of: {"state_dict": _copies("backbone.", "backbone_momentum.")(of)},
             "backbone, not backbone_momentum",
         ),
-        (
-            lambda of: _below("student_backbone.", _others(of)) | _below("teacher_backbone.", of),
-            "teacher_backbone, not student_backbone",
-        ),
+        (_copies("teacher_backbone.", "student_backbone."), "teacher_backbone, not student_backbone"),
         (
             lambda of: {"student": _below("module.backbone.", _others(of)), "teacher": _below("backbone.", of)},
             "teacher, not student",
@@ -139,31 +155,26 @@ def _others(of):
     ids=["MoCo", "lightly's MoCo", "lightly's DINO", "DINO", "timm's average", "no average in it"],
 )
 def test_of_two_copies_the_trained_one_is_taken_and_named(written, chosen, tmp_path):
-    trained, images = _made(0), torch.randn(2, 3, 64, 64)
+    trained, encoder = _made(0)
     torch.save(written(trained.state_dict()), tmp_path / "weights.pth")
-    encoder = Timm((3, 64, 64), "resnet18")
     matched = load_weights(encoder, tmp_path / "weights.pth")
     assert (matched.missing, matched.chosen) == ((), chosen)
     assert f"weights.pth{chosen and f' ({chosen})'}; not used: " in str(matched)
     assert {name.rpartition("fc.")[2] for name in matched.unexpected} - {"queue"} == {"weight", "bias"}
-    with torch.no_grad():
-        torch.testing.assert_close(encoder.eval().model(images), _features(trained, images))
+    _same_features(encoder, trained)
 
 
 def test_a_network_cut_into_a_sequence_comes_back_in_order(tmp_path):
     """As lightly's backbones are: names are the numbers of children."""
-    trained, images = _made(0), torch.randn(2, 3, 64, 64)
+    trained, encoder = _made(0)
     cut = torch.nn.Sequential(*list(trained.children())[:-1])
     held = _below("backbone_momentum.", _others(cut.state_dict())) | _below("backbone.", cut.state_dict())
     torch.save({"state_dict": held | {"head.weight": torch.ones(3, 3)}}, tmp_path / "lightly.ckpt")
-    encoder = Timm((3, 64, 64), "resnet18")
     matched = load_weights(encoder, tmp_path / "lightly.ckpt")
     assert (matched.missing, matched.chosen) == ((), BY_ORDER)
-    with torch.no_grad():
-        torch.testing.assert_close(encoder.eval().model(images), _features(trained, images))
-    other = Timm((3, 64, 64), "resnet34")
+    _same_features(encoder, trained)
     with pytest.raises(ValueError, match=r"got \d+% of its numbers"):
-        load_weights(other, tmp_path / "lightly.ckpt")
+        load_weights(Timm((3, 64, 64), "resnet10t"), tmp_path / "lightly.ckpt")
 
 
 def _renamed(of, words):
@@ -178,10 +189,10 @@ OTHERS = {"weight": "gamma", "bias": "beta", "running_mean": "moving_mean", "run
     "words", [lambda word: word, OTHERS.get, lambda _: "array"], ids=["the same", "others", "none that mean a kind"]
 )
 def test_other_names_are_matched_in_order_where_all_shapes_agree(words, tmp_path):
-    trained = Timm((3, 64, 64), "tf_efficientnet_lite0")
+    trained = Timm((3, 64, 64), "test_efficientnet")
     held = {name: of for name, of in trained.model.state_dict().items() if not name.endswith("num_batches_tracked")}
-    torch.save(_renamed(held, words) | {"fc": torch.ones(5, 1280)}, tmp_path / "weights.pth")
-    encoder = Timm((3, 64, 64), "tf_efficientnet_lite0")
+    torch.save(_renamed(held, words) | {"fc": torch.ones(5, 7)}, tmp_path / "weights.pth")
+    encoder = Timm((3, 64, 64), "test_efficientnet")
     matched = load_weights(encoder, tmp_path / "weights.pth")
     assert str(matched).endswith(f"({BY_ORDER}); not used: fc")
     assert all(torch.equal(of, encoder.model.state_dict()[name]) for name, of in held.items())
@@ -233,43 +244,37 @@ class _Runs:
         return (type(self.path).touch, (self.path,))
 
 
-def _cut(path, written):
-    path.write_bytes(written.read_bytes()[: written.stat().st_size // 2])
-
-
 def test_what_is_no_file_of_weights_is_refused_in_a_line_and_runs_nothing(tmp_path):
-    encoder, evil = MLP((3,), width=8), tmp_path / "evil"
-    whole = {"state_dict": encoder.state_dict(), "loop": {}}
-    whole["loop"]["model"] = whole["loop"]
-    torch.save(encoder.state_dict(), tmp_path / "whole.pth")
-    save_file(encoder.state_dict(), tmp_path / "whole.safetensors")
-    _cut(tmp_path / "cut.pth", tmp_path / "whole.pth")
-    _cut(tmp_path / "cut.safetensors", tmp_path / "whole.safetensors")
-    torch.save({"model": whole["loop"]}, tmp_path / "loop.pth")
-    (tmp_path / "page.pth").write_text("<!DOCTYPE html>\n<html>\nNot found</html>\n" * 50)
-    (tmp_path / "page.safetensors").write_text("<!DOCTYPE html>\n")
-    (tmp_path / "nothing.pth").touch()
+    encoder, evil, loop = MLP((3,), width=8), tmp_path / "evil", {}
+    loop["model"] = loop
+    files = {
+        name: tmp_path / name for name in ("loop.pth", "page.pth", "object.pth", "old.pth", "folder", "nothing.pth")
+    }
+    for suffix, save in ((".pth", torch.save), (".safetensors", save_file)):
+        save(encoder.state_dict(), tmp_path / f"whole{suffix}")
+        content = (tmp_path / f"whole{suffix}").read_bytes()
+        files[f"cut{suffix}"] = tmp_path / f"cut{suffix}"
+        files[f"cut{suffix}"].write_bytes(content[: len(content) // 2])
+    torch.save({"model": loop}, files["loop.pth"])
+    files["page.pth"].write_text("<!DOCTYPE html>\n<html>\nNot found</html>\n" * 50)
+    files["nothing.pth"].touch()
     for protocol in range(6):
-        (tmp_path / f"{protocol}.pkl").write_bytes(pickle.dumps({"a": _Runs(evil)}, protocol))
-    torch.save({"a": _Runs(evil)}, tmp_path / "object.pth")
-    torch.save({"a": _Runs(evil)}, tmp_path / "old.pth", _use_new_zipfile_serialization=False)
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "encoder.safetensors").touch()
-    others = {"whole.pth", "whole.safetensors"}
-    files = [path for path in sorted(tmp_path.iterdir()) if path.name not in others]
-    assert len(files) == 15
-    for path in files:
-        with pytest.raises(ValueError, match=r"^expected ") as refused:
+        files[str(protocol)] = tmp_path / f"{protocol}.pkl"
+        files[str(protocol)].write_bytes(pickle.dumps({"a": _Runs(evil)}, protocol))
+    torch.save({"a": _Runs(evil)}, files["object.pth"])
+    torch.save({"a": _Runs(evil)}, files["old.pth"], _use_new_zipfile_serialization=False)
+    files["folder"].mkdir()
+    (files["folder"] / "encoder.safetensors").touch()
+    told = {
+        "folder": r"got the folder .*: give a file in it, encoder.safetensors$",
+        "object.pth": "got pickled objects",
+    }
+    told |= {"page.pth": "by torch.save, got", "loop.pth": "expected tensors by name in .*loop.pth, got none"}
+    for name, path in files.items():
+        with pytest.raises(ValueError, match=rf"^(?=expected ).*{told.get(name, '')}") as refused:
             load_weights(encoder, path)
-        assert "\n" not in str(refused.value), path
-        assert str(path) in str(refused.value), path
-        assert len(str(refused.value)) < 330 + len(str(path)), path
+        message = str(refused.value)
+        assert "\n" not in message, path
+        assert str(path) in message, path
+        assert len(message) < 330 + len(str(path)), path
     assert not evil.exists()
-    for name, told in (
-        ("folder", r"got the folder .*: give a file in it, encoder.safetensors$"),
-        ("page.pth", "written by torch.save, got"),
-        ("loop.pth", "expected tensors by name in .*loop.pth, got none"),
-        ("object.pth", "got pickled objects"),
-    ):
-        with pytest.raises(ValueError, match=told):
-            load_weights(encoder, tmp_path / name)

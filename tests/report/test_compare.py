@@ -18,7 +18,7 @@ from scipy import stats
 
 from likewise.cli import main
 from likewise.data import Ids
-from likewise.evaluation import FeatureParts, Features, save_features
+from likewise.evaluation import Features
 from likewise.evaluation.intervals import student
 from likewise.evaluation.predictions import ACCURACY
 from likewise.report import (
@@ -32,10 +32,11 @@ from likewise.report import (
     verdict,
     write_page,
 )
-from likewise.report.rows import Over
+from likewise.report.comparison import Over
 from likewise.runs import Run
 from likewise.runs.scores import ALL, Group, Metric, Outcomes, Result, Score
 from likewise.workflows import Silent, compare
+from made_runs import made_run, thrice
 
 NUMBER = count()
 ROWS = torch.arange(1000, 1060)
@@ -53,9 +54,11 @@ def outcomes_of(seed, share):
 
 def run_of(root, *, loss=LOSS, seed=0, share=0.7, rows=ROWS, labels=LABELS, names=NAMES, ids=None, **facts):
     """Make a run whose kNN predicts about a share of the test samples rightly."""
-    run = Run.create(root, f"run{next(NUMBER)}")
     parts = {"data": {"class_path": "likewise.data.Digits", "init_args": {}}, "encoder": ENCODER, "loss": loss}
-    run.describe({"parts": parts, "seed": seed, "samples": {"fingerprint": "f"}} | facts)
+    facts = {"parts": parts, "seed": seed, "samples": {"fingerprint": "f"}} | facts
+    test = Features(torch.eye(60), labels, names, rows, "test", ids=ids)
+    files = {"metrics.csv": f"step,epoch,loss\n0,0,{2 + (seed or 0)}\n1,0,1.0\n"}
+    run = made_run(root, thrice(test), name=f"run{next(NUMBER)}", files=files, **facts)
     values = outcomes_of((seed or 0) + 100 * round(100 * share), share)
     scores = [(ALL, values), *((Group("class", name), values[labels == label]) for label, name in enumerate(names))]
     found = [
@@ -63,9 +66,6 @@ def run_of(root, *, loss=LOSS, seed=0, share=0.7, rows=ROWS, labels=LABELS, name
         for group, of in scores
     ]
     run.add(Result(tuple(found), outcomes=(Outcomes("kNN", "accuracy", rows, values),)))
-    test = Features(torch.eye(60), labels, names, rows, "test", ids=ids)
-    save_features(run.embeddings, FeatureParts(test, test, test))
-    run.write("metrics.csv", f"step,epoch,loss\n0,0,{2 + (seed or 0)}\n1,0,1.0\n".encode())
     return run.finalize()
 
 
@@ -96,25 +96,6 @@ def value_of(run, group=ALL):
     return next(score.value for score in run.scores if score.group == group)
 
 
-def test_runs_that_differ_in_the_seed_only_are_one_setting(tmp_path):
-    runs = runs_of(tmp_path, range(3)) + runs_of(tmp_path, range(2), loss=COLD)
-    assert names_of(runs) == ["temperature=0.1"] * 3 + ["temperature=0.5"] * 2
-    assert names_of(runs[:3]) == ["SupConLoss"] * 3
-
-
-def test_samples_with_other_ids_in_the_same_rows_are_not_paired(tmp_path):
-    ids = [f"cat/{row}.jpg" for row in range(60)]
-    moved = [*ids[1:], ids[0]]
-    first, same, without, other = (
-        run_of(tmp_path, loss=loss, ids=of)
-        for loss, of in ((LOSS, Ids.of(ids)), (COLD, Ids.of(ids)), (OTHER, None), (OTHER, Ids.of(moved)))
-    )
-    for run, unpaired in ((same, ""), (without, ""), (other, "other test samples")):
-        assert {row.unpaired for row in rows_of([first, run])[1:]} == {unpaired}
-    page = main_of([first, other], tmp_path / "page.html")
-    assert "Where the test samples, which have rows and ids," in " ".join(page.split())
-
-
 def test_samples_that_settings_differ_in_are_listed_by_their_ids(tmp_path):
     """In the file all of them, counted here one by one."""
     ids = [f'cat, "{row}".jpg' for row in range(60)]
@@ -134,12 +115,23 @@ def test_samples_that_settings_differ_in_are_listed_by_their_ids(tmp_path):
 
 
 def test_settings_are_named_by_what_differs(tmp_path):
-    runs = [run_of(tmp_path, loss=loss) for loss in (LOSS, COLD, OTHER)]
+    """The seed makes none. Not to name what goes with the loss would credit it with what another width did."""
+    runs = [*runs_of(tmp_path, range(2)), *(run_of(tmp_path, loss=loss) for loss in (COLD, OTHER))]
     runs[0].add(Result((Score("mine", ACCURACY, 0.5, 0.4, 0.6, 61),)))  # what one alone has is in no name
-    assert names_of(runs) == ["SupConLoss, temperature=0.1", "SupConLoss, temperature=0.5", "NTXentLoss"]
-    assert names_of(runs[1:]) == ["SupConLoss", "NTXentLoss"]
-    options = [view.options for view in in_settings(runs)]
+    assert names_of(runs[:2]) == ["SupConLoss"] * 2
+    assert names_of(runs[:3]) == ["temperature=0.1"] * 2 + ["temperature=0.5"]
+    assert names_of(runs[1:]) == ["SupConLoss, temperature=0.1", "SupConLoss, temperature=0.5", "NTXentLoss"]
+    assert names_of(runs[2:]) == ["SupConLoss", "NTXentLoss"]
+    options = [view.options for view in in_settings(runs[1:])]
     assert options[1:] == [{"loss": "SupConLoss", "loss.temperature": "0.5"}, {"loss": "NTXentLoss"}]
+    wide = {"class_path": "likewise.models.MLP", "init_args": {"width": 512, "input_shape": [3]}}
+    parts = {"data": None, "encoder": wide, "loss": OTHER, "inputs": [{"class_path": "a.Momentum", "init_args": {}}]}
+    names = names_of([runs[0], run_of(tmp_path, parts=parts)])
+    assert names == ["SupConLoss, inputs=none, width=64", "NTXentLoss, Momentum, width=512"]
+    many = [LOSS | {"init_args": {f"argument_{place}": value for place in range(9)}} for value in (1, 2)]
+    first, second = names_of([run_of(tmp_path, loss=loss) for loss in many])
+    assert first == "argument_0=1, argument_1=1, argument_2=1, argument_3=1, argument_4=1, and 4 more"
+    assert second.endswith("argument_4=2, and 4 more")
 
 
 @pytest.mark.parametrize("seeds", [(0,), (0, 1)])
@@ -174,14 +166,6 @@ def test_episodes_that_differ_with_the_seed_are_paired_seed_by_seed(tmp_path):
     assert (str(row.paired), row.difference) == ("2 seeds", pytest.approx(0.105))
 
 
-def test_differences_that_go_with_the_class_are_named_too(tmp_path):
-    """Not to name them would credit the loss with what another width did."""
-    wide = {"class_path": "likewise.models.MLP", "init_args": {"width": 512, "input_shape": [3]}}
-    parts = {"data": None, "encoder": wide, "loss": OTHER, "inputs": [{"class_path": "a.Momentum", "init_args": {}}]}
-    runs = [run_of(tmp_path), run_of(tmp_path, parts=parts)]
-    assert names_of(runs) == ["SupConLoss, inputs=none, width=64", "NTXentLoss, Momentum, width=512"]
-
-
 def test_options_of_the_trainer_make_settings_but_a_default_that_is_written_out(tmp_path):
     options = ("max_epochs: 10", "max_epochs: 20, logger: true", "max_epochs: 20, logger: false")
     runs = [configured(run_of(tmp_path), f"trainer: {{{words}}}") for words in options]
@@ -192,12 +176,15 @@ def test_options_of_the_trainer_make_settings_but_a_default_that_is_written_out(
     assert [name.partition(",")[0] for name in names_of(runs)] == [*["precision=none"] * 2, "precision=bf16-mixed"]
 
 
-def test_data_is_known_by_what_it_holds(tmp_path):
+def test_data_and_weights_are_known_by_what_they_hold(tmp_path):
     moved = {"class_path": "likewise.data.Arrays", "init_args": {"path": "/there/photos.npz"}}
-    parts = {"data": moved, "encoder": ENCODER, "loss": LOSS}
+    parts, run = {"data": moved, "encoder": ENCODER, "loss": LOSS}, run_of(tmp_path)
     same, other = run_of(tmp_path, seed=1, parts=parts), run_of(tmp_path, parts=parts, samples={"fingerprint": "g"})
-    assert names_of([run_of(tmp_path), same]) == ["SupConLoss"] * 2
-    assert names_of([run_of(tmp_path), other]) == ["Digits", "Arrays"]
+    assert names_of([run, same]) == ["SupConLoss"] * 2
+    assert names_of([run, other]) == ["Digits", "Arrays"]
+    early = run_of(tmp_path, checkpoint="runs/RUN/checkpoint.ckpt")
+    early = Run(early.folder.rename(tmp_path / "2026-01-01-000000-run-epoch3-2"))
+    assert names_of([run, early]) == ["weights=final", "weights=epoch3"]
 
 
 def test_a_name_that_was_given_is_the_settings_own(tmp_path):
@@ -206,20 +193,6 @@ def test_a_name_that_was_given_is_the_settings_own(tmp_path):
     assert names_of([*runs[:2], configured(runs[2], "name: warm")]) == ["SupConLoss", "SupConLoss", "NTXentLoss"]
     configured(runs[1], "name: again")  # a name for each seed is none of the setting
     assert names_of([*runs[:2], run_of(tmp_path, loss=COLD)]) == ["temperature=0.1"] * 2 + ["temperature=0.5"]
-
-
-def test_a_setting_of_many_differences_is_named_by_the_first(tmp_path):
-    losses = [LOSS | {"init_args": {f"argument_{place}": value for place in range(9)}} for value in (1, 2)]
-    first, second = names_of([run_of(tmp_path, loss=loss) for loss in losses])
-    assert first == "argument_0=1, argument_1=1, argument_2=1, argument_3=1, argument_4=1, and 4 more"
-    assert second.endswith("argument_4=2, and 4 more")
-
-
-def test_a_checkpoints_weights_are_told_from_those_of_its_run(tmp_path):
-    run = run_of(tmp_path)
-    early = run_of(tmp_path, checkpoint="runs/RUN/checkpoint.ckpt")
-    early = Run(early.folder.rename(tmp_path / "2026-01-01-000000-run-epoch3-2"))
-    assert names_of([run, early]) == ["weights=final", "weights=epoch3"]
 
 
 def test_names_that_are_given_win_and_seeds_stay_different(tmp_path):
@@ -353,21 +326,22 @@ def test_the_interval_of_a_mean_rank_holds_no_rank_below_the_first(tmp_path):
     assert (of.low, of.high) == (1.0, pytest.approx(student([1.0, 1.0, 3.0])[1]))
 
 
-def test_without_pairs_the_verdict_says_why(tmp_path):
-    """Two seeds of one setting, one of the other: neither by seed nor by sample."""
-    runs = [*runs_of(tmp_path, range(2)), run_of(tmp_path, loss=OTHER)]
-    told = verdict(rows_of(runs))
-    assert told == ["No verdict, as nothing is paired with SupConLoss: fewer than 2 seeds in common."]
-    assert verdict(rows_of(runs[:2])) == []
-    two_each = [*runs_of(tmp_path, (0, 1)), *runs_of(tmp_path, (1, 2), loss=OTHER)]
-    assert rows_of(two_each)[1].paired_words == "not paired: fewer than 2 seeds in common"
+def test_seeds_in_common_are_paired_and_without_two_the_verdict_says_why(tmp_path):
+    runs, others = runs_of(tmp_path, range(3), share=0.5), runs_of(tmp_path, (1, 2), loss=OTHER)
+    row = rows_of([*runs, *others])[1]
+    each = [value_of(other) - value_of(run) for run, other in zip(runs[1:], others, strict=True)]
+    assert (row.difference, row.paired) == (pytest.approx(np.mean(each)), Over(2, "seed"))
+    for few in ([*runs[:2], *others], [*runs[:2], others[0]]):  # one seed in common; neither by seed nor by sample
+        told = ["No verdict, as nothing is paired with SupConLoss: fewer than 2 seeds in common."]
+        assert verdict(rows_of(few)) == told
+        assert rows_of(few)[1].paired_words == "not paired: fewer than 2 seeds in common"
+    assert verdict(rows_of(runs)) == []
 
 
 def test_equal_seeds_have_no_interval():
     """A width of 0 would look like certainty."""
-    rows = [row("A", 0.5), replace(row("B", 0.5, (0.02, 0.02, 0.02)), low=0.5, high=0.5, runs=3)]
-    assert rows[1].score_words == "50.00 %, all 3 equal"
-    assert rows[1].difference_words == "+2.00, all 3 equal"
+    equal = replace(row("B", 0.5, (0.02, 0.02, 0.02)), low=0.5, high=0.5, runs=3)
+    assert (equal.score_words, equal.difference_words) == ("50.00 %, all 3 equal", "+2.00, all 3 equal")
 
 
 def test_of_a_folder_what_can_be_compared_is_and_what_not_is_told_in_a_line(tmp_path, capsys):
@@ -449,30 +423,27 @@ def test_single_runs_are_paired_by_sample(tmp_path):
     assert interval == pytest.approx((centre - spread, centre + spread), abs=1e-6)
     assert second.paired == Over(60, "sample")
     assert (first.low, first.high, first.interval) == (0.01, 0.99, Over(60, "sample"))
+    for run, value in zip(runs, (3.0, 5.0), strict=True):  # no shares: they keep their unit
+        values = torch.full((60,), value) + torch.arange(60) % 2
+        score = Score("mine", Metric("rank", "plain"), value, 0.5, 9.0, 60)
+        run.add(Result((score,), outcomes=(Outcomes("mine", "rank", ROWS, values),)))
+    row = [row for row in rows_of(runs) if row.metric.name == "rank"][1]
+    assert (row.score_words, row.difference_words) == ("5.000 [0.500, 9.000]", "+2.000 [+2.000, +2.000]")
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [{"rows": ROWS + 1}, {"labels": LABELS.flip(0)}, {"names": ("<cat>", "dog", "pig")}],
-    ids=["rows", "labels", "names"],
-)
 @pytest.mark.parametrize("seeds", [1, 2])
-def test_other_test_samples_are_not_paired_and_the_page_says_why(tmp_path, changed, seeds):
-    runs = [*runs_of(tmp_path, range(seeds)), *runs_of(tmp_path, range(seeds), loss=OTHER, **changed)]
-    rows = rows_of(runs)
-    assert [row.difference for row in rows] == [None, None]
-    assert rows[1].paired_words == "not paired: other test samples"
+def test_other_test_samples_are_not_paired_and_the_page_says_why(tmp_path, seeds):
+    """Rows are compared where one has no ids."""
+    ids = [f"cat/{row}.jpg" for row in range(60)]
+    first = runs_of(tmp_path, range(seeds), ids=Ids.of(ids))
+    others = [{"rows": ROWS + 1}, {"labels": LABELS.flip(0)}, {"names": ("<cat>", "dog", "pig")}]
+    others += [{"ids": Ids.of([*ids[1:], ids[0]])}]
+    for changed, unpaired in (({"ids": Ids.of(ids)}, ""), ({}, ""), *((of, "other test samples") for of in others)):
+        runs = [*first, *runs_of(tmp_path, range(seeds), loss=OTHER, **changed)]
+        assert {row.unpaired for row in rows_of(runs)[1:]} == {unpaired}, changed
     page = main_of(runs, tmp_path / "page.html")
-    assert "no difference is given" in page
+    assert "Where the test samples, which have rows and ids, or their labels differ, no difference is given" in page
     assert 'id="differences-' not in page
-
-
-def test_the_seeds_in_common_are_paired(tmp_path):
-    runs, others = runs_of(tmp_path, range(3), share=0.5), runs_of(tmp_path, (1, 2), loss=OTHER)
-    row = rows_of([*runs, *others])[1]
-    each = [value_of(other) - value_of(run) for run, other in zip(runs[1:], others, strict=True)]
-    assert row.difference == pytest.approx(np.mean(each))
-    assert row.paired == Over(2, "seed")
 
 
 def test_scores_that_the_first_setting_lacks_are_shown_unpaired(tmp_path):
@@ -508,23 +479,16 @@ def test_the_page_compares_scores_curves_and_classes(page, two):
     for run in two:
         assert run.name in after
     assert after.count(">SupConLoss</td>") == 3
-    assert "class &lt;cat&gt;" in after
     assert not re.search(r"""(src|href)=(?!"#)""", after)  # links within the page alone
-
-
-def test_maps_of_settings_show_the_same_samples_in_the_same_order(page):
-    said = json.loads(re.search(r'id="map-data">(.*?)</script>', page.read_text(encoding="utf-8"))[1])
+    said = json.loads(re.search(r'id="map-data">(.*?)</script>', text)[1])
     assert [panel["name"] for panel in said["panels"]] == ["SupConLoss", "NTXentLoss"]
-    assert len({layout["x"].__len__() for panel in said["panels"] for layout in panel["layouts"].values()}) == 1
-
-
-def test_the_page_has_the_difference_of_each_class(page, two):
-    after = page.read_text(encoding="utf-8").split("<main>", 1)[1].split("</main>", 1)[0]
+    assert len({len(layout["x"]) for panel in said["panels"] for layout in panel["layouts"].values()}) == 1
     for name in NAMES:
         of = [value_of(run, Group("class", name)) for run in two]
         each = [of[2] - of[0], of[3] - of[1]]
         low, high = stats.t.interval(0.95, 1, np.mean(each), stats.sem(each))
-        assert f"<td>{100 * np.mean(each):+.2f} [{100 * low:+.2f}, {100 * high:+.2f}]</td>" in after
+        words = f"{100 * np.mean(each):+.2f} [{100 * low:+.2f}, {100 * high:+.2f}]"
+        assert f"class {escape(name)}</td><td>{words}</td>" in after
 
 
 def test_single_runs_differ_by_class_on_the_samples_of_the_class(tmp_path):
@@ -562,14 +526,3 @@ def test_mistakes_are_told_in_one_line(two, tmp_path, capsys):
         assert re.search(expected, said)
         assert said.count("\n") == 1
     assert list(tmp_path.glob("*.html")) == []
-
-
-def test_scores_that_are_no_shares_keep_their_unit(tmp_path):
-    runs = [run_of(tmp_path), run_of(tmp_path, loss=OTHER)]
-    for run, value in zip(runs, (3.0, 5.0), strict=True):
-        values = torch.full((60,), value) + torch.arange(60) % 2
-        score = Score("mine", Metric("rank", "plain"), value, 0.5, 9.0, 60)
-        run.add(Result((score,), outcomes=(Outcomes("mine", "rank", ROWS, values),)))
-    row = [row for row in rows_of(runs) if row.metric.name == "rank"][1]
-    assert row.score_words == "5.000 [0.500, 9.000]"
-    assert row.difference_words == "+2.000 [+2.000, +2.000]"

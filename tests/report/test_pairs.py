@@ -3,29 +3,26 @@
 import base64
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from likewise.data import Ids, Parts, Samples, Texts
-from likewise.evaluation import CrossModalRetrieval, FeatureParts, Features, save_features
+from likewise.evaluation import CrossModalRetrieval, Features
 from likewise.report import RunView, write_page
 from likewise.report.comparison import same_test
 from likewise.report.sections import GeometrySection, MapSection, NearestTextsSection, PairsSection
 from likewise.report.sections.scores import lead
-from likewise.runs import Run
+from made_runs import made_run, thrice
 
 IMAGES, CAPTIONS = 12, 2
 
 
 def view_of(folder, test, parts=None):
     """A run whose features, of every part, are those of the test part, and how its pairs rank."""
-    run = Run.create(folder, "pairs")
-    run.describe({"seed": 0})
-    save_features(run.embeddings, FeatureParts(test, test, test))
-    run.add(CrossModalRetrieval()(test, test, test))
-    return RunView(run, parts)
+    return RunView(made_run(folder, thrice(test), [CrossModalRetrieval()], seed=0), parts)
 
 
 @pytest.fixture
@@ -103,21 +100,17 @@ def test_both_sides_are_on_one_map(view):
 
 
 def test_other_runs_have_no_such_section(tmp_path):
-    run = Run.create(tmp_path, "plain")
-    assert PairsSection().content([RunView(run)]) is None
     plain = Features(torch.eye(4), None)
-    save_features(run.embeddings, FeatureParts(plain, plain, plain))
-    assert PairsSection().content([RunView(run)]) is None
-    pairs = Features(torch.eye(4), None, counterparts=plain)
-    save_features(run.embeddings, FeatureParts(pairs, pairs, pairs))
-    assert PairsSection().content([RunView(run)]) is None  # nothing was ranked
+    unranked = replace(plain, counterparts=plain)
+    for features in (None, thrice(plain), thrice(unranked)):
+        assert PairsSection().content([RunView(made_run(tmp_path, features))]) is None
 
 
-@pytest.mark.parametrize(("second", "same"), [("de", True), ("fr", False)])
-def test_runs_on_other_counterparts_were_tested_on_other_samples(second, same, tmp_path):
+def test_runs_on_other_counterparts_were_tested_on_other_samples(tmp_path):
     """English with German, and English with French, row by row."""
-    tests = []
-    for name in ("de", second):
+    views = []
+    for name in ("de", "de", "fr"):
         lines, english = (Ids.of(f"two.{of}:{row}" for row in range(3)) for of in (name, "en"))
-        tests.append(Features(torch.eye(3), None, ids=english, counterparts=Features(torch.eye(3), None, ids=lines)))
-    assert same_test(*(view_of(tmp_path / str(place), test) for place, test in enumerate(tests))) is same
+        test = Features(torch.eye(3), None, ids=english, counterparts=Features(torch.eye(3), None, ids=lines))
+        views.append(view_of(tmp_path / str(len(views)), test))
+    assert [same_test(views[0], view) for view in views[1:]] == [True, False]

@@ -14,25 +14,15 @@ import pytest
 import torch
 from PIL import Image
 
-from likewise.data import Ids, Parts, Samples
+from likewise.data import Ids
 from likewise.diagnostics import plots, two_dimensional_map
-from likewise.evaluation import KNN, FeatureParts, Features, LinearProbe, Retrieval, raw_features, save_features
+from likewise.evaluation import KNN, Features, LinearProbe, Retrieval, raw_features
 from likewise.evaluation.predictions import ACCURACY, COVERAGE, F1, HAMMING, MEAN_PRECISION
 from likewise.report import RunView, write_page
-from likewise.report.elements import element
-from likewise.report.sections import (
-    ChoicesSection,
-    LabelsSection,
-    MapSection,
-    SubModesSection,
-    classes,
-    maps,
-    scores,
-    training,
-)
-from likewise.runs import Run
+from likewise.report.sections import ChoicesSection, LabelsSection, MapSection, SubModesSection, maps, scores, training
 from likewise.runs.score_format import format_settings
 from likewise.runs.scores import ENCODER, RAW, Group, Metric, Result, Score
+from made_runs import made_run, pictured, thrice
 
 pytestmark = pytest.mark.slow
 
@@ -96,45 +86,22 @@ def thumbnails_of(page):
     return rows.reshape(-1, height, width, 3)
 
 
-def features_of(samples, noise, part, names):
-    generator = torch.Generator().manual_seed(len(part))
-    ones = torch.nn.functional.one_hot(samples.labels, len(names)).float()
-    vectors = ones + noise * torch.randn(ones.shape, generator=generator)
-    return Features(vectors, samples.labels, names, samples.rows, part)
-
-
-def samples_of(first, count, names=NAMES, channels=3):
-    generator = torch.Generator().manual_seed(first)
-    images = torch.randint(0, 256, (count, channels, 5, 4), generator=generator, dtype=torch.uint8)
-    rows = torch.arange(first, first + count).flip(0)  # as a split may leave them
-    return Samples(images, torch.arange(count) % len(names), names, rows=rows)
-
-
-def evaluated(run, parts, features, evaluations):
-    raw = raw_features(parts)
-    for of in (features, raw):
-        for evaluation in evaluations:
-            run.add(evaluation(*of))
-    save_features(run.embeddings, features)
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A run with everything, its parts, and its page."""
-    run = Run.create(tmp_path_factory.mktemp("runs"), "a <b>run<b>")
+    """A run with everything, its parts, and its features."""
     loss = {"class_path": "likewise.losses.SupConLoss", "init_args": {"temperature": 0.1, "odd": "<i>"}}
     facts = {"parts": {"loss": loss, "inputs": None}, "labels": {"kind": "classes", "names": NAMES}, "seed": 7}
-    run.describe(facts | {"versions": {"likewise": "0"}, "seconds": {"training": 1.5, "evaluation": 0.25}})
-    run.write("metrics.csv", b"step,epoch,loss,rate\n0,1,2.0,0.1\n1,1,1.0,\n2,2,0.5,0.2\n")
-    run.write("histograms.csv", b"rank_drift_histogram,1,3,1,0\nrank_drift_histogram,2,0,4,4\n")
-    parts = Parts(*(samples_of(first, count) for first, count in ((100, 60), (200, 30), (300, 45))))
-    pairs = zip((parts.train, parts.validation, parts.test), ("train", "validation", "test"), strict=True)
-    features = FeatureParts(*(features_of(samples, 0.7, part, NAMES) for samples, part in pairs))
+    facts |= {"versions": {"likewise": "0"}, "seconds": {"training": 1.5, "evaluation": 0.25}}
+    metrics = "step,epoch,loss,rate\n0,1,2.0,0.1\n1,1,1.0,\n2,2,0.5,0.2\n"
+    files = {"histograms.csv": "rank_drift_histogram,1,3,1,0\nrank_drift_histogram,2,0,4,4\n", "metrics.csv": metrics}
+    parts, features = pictured(NAMES, (60, 30, 45), (3, 5, 4), 0.7)
+    evaluations, beside = [KNN(), LinearProbe(), Retrieval()], [raw_features(parts)]
+    folder, name = tmp_path_factory.mktemp("runs"), "a <b>run<b>"
+    run = made_run(folder, features, evaluations, beside=beside, name=name, files=files, **facts)
     for epoch, value in ((1, 0.4), (2, 0.6)):
         knn = Score("kNN", ACCURACY, value, 0.3, 0.7, 30, part="validation")
         metric, rank = Metric("effective rank", "plain", "neither"), value + 0.2
         run.add(Result((knn, Score("features", metric, rank, rank, rank, 30, part="validation"))).at(epoch))
-    evaluated(run, parts, features, [KNN(), LinearProbe(), Retrieval()])
     return run, parts, features
 
 
@@ -163,30 +130,24 @@ def test_the_page_holds_every_picture_and_the_library_once(page):
     assert page.text.count(plots.script()) == 1
 
 
-def test_facts_and_names_are_shown_as_text(page):
+def test_facts_and_names_are_shown_as_text_and_no_figure_takes_one_for_a_tag(page):
+    """Plotly draws tags in labels, links among them: names reach it escaped."""
     words = " ".join(page.words)
     for told in ("a <b>run<b>", "class <cat>", "odd=<i>", "temperature=0.1", "1.5 training, 0.2 evaluation", NAMES[1]):
         assert told in words
     assert page.text.count("</script>") == page.text.count("<script") == len(figures_of(page)) + 5
-
-
-def test_no_figure_takes_a_name_for_a_tag(page):
-    """Plotly draws tags in labels, links among them: names reach it escaped."""
     traces = [trace for of in figures_of(page).values() for trace in of]
     drawn = json.dumps([{key: value for key, value in trace.items() if key != "legendgroup"} for trace in traces])
     assert "&lt;cat&gt;" in drawn
     assert not re.search(r"<(a|b|i|cat)\b", drawn)
 
 
-def test_every_score_is_on_the_page_as_it_was_measured(page, whole):
+def test_every_score_is_on_the_page_and_the_lead_has_differences(page, whole):
     words = " ".join(page.words)
     final = [score for score in whole[0].scores if score.part == "test"]
     assert len(final) == 2 * (4 + 4 + 3)
     for score in final:
         assert f"{100 * score.value:.2f} % [{100 * score.low:.1f}, {100 * score.high:.1f}]" in words
-
-
-def test_the_lead_has_the_score_of_each_kind_of_features_and_their_difference(page, whole):
     outcomes = RunView(whole[0]).outcomes
     mean = {kind: float(outcomes["kNN", "accuracy", kind, "test"].values.double().mean()) for kind in (ENCODER, RAW)}
     card = page.words.index("kNN, accuracy")
@@ -215,7 +176,7 @@ def order_on(said, test):
     return torch.tensor([test.numbers.tolist().index(row) for row in rows])
 
 
-def test_the_map_knows_each_point_its_picture_and_what_knn_said(page, whole):
+def test_the_map_knows_each_point_its_place_its_picture_and_what_knn_said(page, whole):
     run, parts, features = whole
     said, test = data_of(page, "map-data"), features.test
     order = order_on(said, test)
@@ -230,17 +191,10 @@ def test_the_map_knows_each_point_its_picture_and_what_knn_said(page, whole):
     pictures = thumbnails_of(page)
     for tile, at in zip(decoded(said["tiles"], np.int32), order.tolist(), strict=True):
         assert np.array_equal(pictures[tile], parts.test.inputs[at].movedim(0, -1).numpy())
-
-
-def test_places_on_the_map_are_those_of_the_layout(page, whole):
-    """Up to 16 bits, and up to a scale of each axis."""
-    said, test = data_of(page, "map-data"), whole[2].test
-    places = two_dimensional_map(test.vectors[order_on(said, test)], "pca")
-    for axis, found in enumerate("xy"):
-        of = places[:, axis]
-        expected = (of - of.min()) / (of.max() - of.min())
-        drawn = decoded(said["panels"][0]["layouts"]["PCA"][found], np.uint16) / 65535
-        assert np.allclose(drawn, expected, atol=1e-5)
+    places = two_dimensional_map(test.vectors[order], "pca")
+    scaled = (places - places.amin(dim=0)) / (places.amax(dim=0) - places.amin(dim=0))  # no axis has a unit
+    drawn = [decoded(said["panels"][0]["layouts"]["PCA"][axis], np.uint16) / 65535 for axis in "xy"]
+    assert np.allclose(np.stack(drawn, axis=1), scaled, atol=1e-5)
 
 
 def test_a_map_says_how_many_samples_it_shows(whole, monkeypatch):
@@ -299,32 +253,26 @@ def test_choices_show_all_that_was_tried_and_star_what_was_chosen(page, whole):
 
 
 def test_what_was_chosen_is_shown_however_much_was_tried(tmp_path):
-    run = Run.create(tmp_path, "many")
+    run = made_run(tmp_path)
     score = Score("mine", ACCURACY, 0.5, 0.4, 0.6, 10, part="validation")
     tried = [replace(score, settings={"width": 1000 - of}) for of in range(900)]
     run.add(Result((*tried, replace(score, settings={"width": 101}, part="test"))))
     _, first, *_ = re.findall("<tr>(.*?)</tr>", ChoicesSection().content([RunView(run)]).body)
     assert "width=101<" in first
     assert "chosen<" in first
+    assert scores.axis({"weights": "uniform", "k": 20}) == ("k", 20.0, ["weights=uniform"])
+    assert scores.axis({"way": "x"}) == ("", None, ["way=x"])
 
 
-def test_axes_of_settings_and_of_small_values_have_no_prefixes():
-    tried = [plots.Tried(10.0**-of, 90, 88, 92, chosen=False) for of in range(2, 6)]
-    axis = plots.choices({"probe": ("penalty", {"encoder": tried})}).layout.xaxis
-    assert axis.tickvals == tuple(10.0**-of for of in (5, 4, 3, 2))
-    assert axis.ticktext == ("1e-05", "0.0001", "0.001", "0.01")
-    many = [plots.Tried(10.0**-of, 90, 88, 92, chosen=False) for of in range(30)]
-    assert plots.choices({"probe": ("penalty", {"encoder": many})}).layout.xaxis.tickvals is None
-    assert plots.curves({"rate": [("a", [(0, 4e-4)])]}).layout.yaxis.exponentformat == "power"
-
-
-def test_curves_are_what_was_logged_and_what_validation_found(page):
+def test_curves_and_histograms_are_what_was_logged_and_what_validation_found(page):
     logged = {tuple(line["x"]): line["y"] for line in figures_of(page)["curves"]}
     assert logged == {(0, 1, 2): [2.0, 1.0, 0.5], (0, 2): [0.1, 0.2]}
     accuracy, rank = figures_of(page)["validation"]
     assert (accuracy["x"], accuracy["y"]) == ([1, 2], [40.0, 60.0])
     assert (rank["x"], rank["y"]) == ([1, 2], [pytest.approx(0.6), pytest.approx(0.8)])
     assert "directions that the validation features use" in " ".join(page.words)
+    (heat,) = figures_of(page)["histograms"]
+    assert (heat["x"], heat["z"]) == ([1, 2], [[75, 0], [25, 50], [0, 50]])  # shares of each epoch
 
 
 def test_a_long_curve_keeps_its_ends(monkeypatch):
@@ -334,12 +282,6 @@ def test_a_long_curve_keeps_its_ends(monkeypatch):
     assert (thinned[0], thinned[-1]) == (points[0], points[-1])
     assert 8 <= len(thinned) <= 11
     assert set(thinned) <= set(points)
-
-
-def test_the_drift_histogram_is_a_share_of_each_epoch(page):
-    (heat,) = figures_of(page)["histograms"]
-    assert heat["x"] == [1, 2]
-    assert heat["z"] == [[75, 0], [25, 50], [0, 50]]
 
 
 def test_wrong_predictions_are_shown_with_their_nearest_training_images(page, whole):
@@ -373,7 +315,7 @@ def test_lists_are_files_with_every_sample_by_its_id(tmp_path):
     labels = torch.arange(90) % 3
     vectors = torch.nn.functional.one_hot(labels, 3) + torch.randn(90, 3, generator=generator)
     test = Features(vectors, labels, ("ash", "elm", "oak"), torch.arange(90) + 500, ids=Ids.of(names))
-    run = bare(tmp_path, test)
+    run = made_run(tmp_path, thrice(test))
     run.add(KNN(3, "uniform")(test[torch.arange(0, 90, 2)], test[torch.arange(0)], test))
     page = page_of(run)
     files, called = files_of(page), [name.replace("\udcff", r"\udcff") for name in names]
@@ -401,14 +343,6 @@ def test_lists_are_files_with_every_sample_by_its_id(tmp_path):
     assert not re.search(r"\brow \d", " ".join(page.words))
 
 
-def test_a_long_id_is_shortened_in_its_middle_and_whole_in_the_title():
-    long = f"{'deep/' * 30}<IMG>_0274.jpg"
-    samples = [{"tile": -1, "name": "cat", "place": long, "text": ""}]
-    (attributes,) = [dict([pair]) for pair in Elements(element("gallery", [(samples, "")])).attributes if long in pair]
-    assert attributes == {"title": long}
-    assert "deep/deep/deep/deep…/deep/&lt;IMG&gt;_0274.jpg" in element("gallery", [(samples, "")])
-
-
 def test_confusion_is_counted(page, whole):
     (heat,) = figures_of(page)["confusion"]
     predicted = RunView(whole[0]).outcomes["kNN", "prediction", ENCODER, "test"].values.long()
@@ -422,25 +356,15 @@ def test_confusion_is_counted(page, whole):
 
 def test_a_run_without_its_data_has_no_pictures_and_says_so_nowhere(whole):
     page = page_of(whole[0])
-    assert "wrong" not in page.ids
     assert {"scores", "map", "similarities", "choices"} <= set(page.ids)
+    assert {"wrong", "album"}.isdisjoint(page.ids)
     assert set(decoded(data_of(page, "map-data")["tiles"], np.int32)) == {-1}
-    assert "album" not in page.ids
-
-
-def bare(tmp_path, features, **facts):
-    run = Run.create(tmp_path, "mine")
-    run.describe({"source": "<mine>.npz", **facts})
-    save_features(run.embeddings, FeatureParts(features, features, features))
-    return run
 
 
 def test_a_collapsed_encoder_has_a_page_that_says_so(tmp_path):
     labels = torch.arange(40) % 2
     features = Features(torch.full((40, 8), 0.3), labels, ("cat", "dog"))
-    run = bare(tmp_path, features)
-    run.add(KNN()(features, features, features))
-    page = page_of(run)
+    page = page_of(made_run(tmp_path, thrice(features), [KNN()]))
     words = " ".join(page.words)
     assert words.count("Collapsed: ") == 2
     for layout in data_of(page, "map-data")["panels"][0]["layouts"].values():
@@ -452,9 +376,9 @@ def test_a_collapsed_encoder_has_a_page_that_says_so(tmp_path):
 def test_other_labels_and_none_have_a_page_too(tmp_path, labels):
     names = () if labels is None else tuple(f"<{name}>" for name in range(7))
     features = Features(torch.randn(30, 4), labels, names, torch.arange(30) + 500)
-    run = bare(tmp_path, features, labels={"kind": None if labels is None else "label sets", "names": names})
-    run.write("metrics.csv", b"step,epoch,loss\n0,0,2.0\n1,0,1.0\n")
-    page = page_of(run)
+    files = {"metrics.csv": "step,epoch,loss\n0,0,2.0\n1,0,1.0\n"}
+    facts = {"source": "<mine>.npz", "labels": {"kind": None if labels is None else "label sets", "names": names}}
+    page = page_of(made_run(tmp_path, thrice(features), files=files, **facts))
     assert drawn_ids(page) == ["map", "map-data", "spectrum", "curves"]
     said = data_of(page, "map-data")
     assert sorted(decoded(said["rows"], np.int32)) == list(range(500, 530))
@@ -478,31 +402,24 @@ def test_many_classes_do_not_flood_the_page(tmp_path, monkeypatch):
     vectors = torch.randn(600, 16)
     vectors[labels < 280] += 9 * torch.randn(300, 16)[labels[labels < 280]]  # the last 20 classes are noise
     features = Features(vectors, labels, names)
-    run = bare(tmp_path, features)
+    run = made_run(tmp_path, thrice(features))
     run.add(KNN(k=3, weights="uniform")(*(features[torch.arange(first, first + 300)] for first in (0, 300, 300))))
     page = page_of(run)
     bars = figures_of(page)["errors-kNN-accuracy"][0]
-    assert len(bars["y"]) == classes.MAX_CLASSES
+    assert len(bars["y"]) == scores.MAX_CLASSES
     assert "Shown are 40 of 300 classes" in " ".join(page.words)
     scores_of = {str(score.group): score.value for score in run.scores}
-    lowest = sorted(scores_of[f"class {name}"] for name in names)[: classes.MAX_CLASSES]
+    lowest = sorted(scores_of[f"class {name}"] for name in names)[: scores.MAX_CLASSES]
     assert sorted(bars["y"]) == pytest.approx(sorted(100 - 100 * value for value in lowest))
-    assert " ".join(page.words).count("class class number") == classes.MAX_CLASSES
+    assert " ".join(page.words).count("class class number") == scores.MAX_CLASSES
     said = data_of(page, "map-data")
     assert said["most"] < len(said["colours"]["class"]["names"]) == 300  # without a legend
     (heat,) = figures_of(page)["confusion"]
-    assert len(heat["z"]) == classes.MAX_CLASSES
-
-
-def test_features_that_know_the_class_beat_inputs_that_do_not(whole):
-    for evaluation, metric in RunView(whole[0]).headlines:
-        difference = scores.encoder_less(RunView(whole[0]), "raw inputs", evaluation, metric)
-        assert difference.low > 0
+    assert len(heat["z"]) == scores.MAX_CLASSES
 
 
 def test_scores_that_are_no_shares_are_told_in_their_own_unit(tmp_path):
-    run = Run.create(tmp_path, "mine")
-    run.describe({})
+    run = made_run(tmp_path)
     assert drawn_ids(page_of(run)) == []
     errors = (Score("mine", COVERAGE, 1.83, 1.66412, 2.0, 9), Score("mine", HAMMING, 0.1, 0.1, 0.2, 9))
     run.add(Result((Score("mine", Metric("rank", "plain"), 3.25, -math.inf, math.inf, 1), *errors)))
@@ -515,7 +432,7 @@ def test_scores_that_are_no_shares_are_told_in_their_own_unit(tmp_path):
 
 
 def test_scores_of_frequent_and_rare_labels_stand_above_those_of_each(tmp_path):
-    run = Run.create(tmp_path, "mine")
+    run = made_run(tmp_path)
     thirds = [("head labels", 0.9), ("middle labels", 0.8), ("tail labels", 0.7)]
     groups = {name: Group("frequency", name) for name, _ in thirds}
     found = [Score("kNN", MEAN_PRECISION, value, 0.5, 1.0, 9, group=groups[name]) for name, value in thirds]
@@ -532,8 +449,3 @@ def test_scores_of_frequent_and_rare_labels_stand_above_those_of_each(tmp_path):
         *("middle labels", "80.00 % [50.0, 100.0]", ""),
         *("tail labels", "70.00 % [50.0, 100.0]", "60.00 % [50.0, 100.0]"),
     ]
-
-
-def test_the_axis_of_choices_is_the_first_positive_number():
-    assert scores.axis({"weights": "uniform", "k": 20}) == ("k", 20.0, ["weights=uniform"])
-    assert scores.axis({"way": "x"}) == ("", None, ["way=x"])

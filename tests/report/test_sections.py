@@ -8,15 +8,12 @@ from html import unescape
 from html.parser import HTMLParser
 from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import torch
 from markupsafe import Markup
 
 from likewise.cli import main
-from likewise.data import Parts, Samples
-from likewise.evaluation import KNN, FeatureParts, Features, save_features
+from likewise.evaluation import KNN
 from likewise.models import MLP, BagOfTokens, ConvNet
 from likewise.report import (
     SECTIONS,
@@ -33,10 +30,10 @@ from likewise.report import (
 )
 from likewise.report.elements import element, sentence
 from likewise.report.sections import UseSection
-from likewise.report.sections.gradients import form_of
 from likewise.runs import Run
 from likewise.runs.scores import Metric, Result, Score
 from likewise.workflows import Silent, evaluate
+from made_runs import made_run, pictured
 
 HOSTILE = "\"'><img src=x onerror=alert(1)></script><script>alert(2)</script>{{ 7 * 7 }}"
 TAGS = {"img", "script"}
@@ -82,30 +79,22 @@ class OfAny(Section):
         return Content("Anyone's") if len(views) < self.most else None
 
 
-@pytest.fixture
-def runs(tmp_path):
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
     """Runs with classes, features and scores, all of whose words are hostile."""
-    made = []
+    folder, names = tmp_path_factory.mktemp("runs"), (HOSTILE, "plain")
+    parts, features = pictured(names, (40, 40, 40), (1, 4, 4), 0.8)
+    facts = {"recipe": HOSTILE, "device": HOSTILE, "versions": {HOSTILE: HOSTILE}}
+    facts["labels"] = {"kind": "classes", "names": names}
+    quoted = HOSTILE.replace('"', '""')
+    files = {"metrics.csv": f'step,epoch,"{quoted}"\n0,1,2.0\n1,1,1.0\n'}
+    metric, made = Metric(HOSTILE, better="lower"), []
     for seed in range(2):
-        run = Run.create(tmp_path, f"run {seed} <img src=x>")
         loss = {"class_path": "likewise.losses.SupConLoss", "init_args": {HOSTILE: HOSTILE, "temperature": seed}}
-        names = (HOSTILE, "plain")
-        facts = {"parts": {"loss": loss}, "seed": seed, "recipe": HOSTILE, "device": HOSTILE}
-        run.describe(facts | {"labels": {"kind": "classes", "names": names}, "versions": {HOSTILE: HOSTILE}})
-        run.write("metrics.csv", f'step,epoch,"{HOSTILE.replace(chr(34), chr(34) * 2)}"\n0,1,2.0\n1,1,1.0\n'.encode())
-        labels = torch.arange(40) % 2
-        vectors = torch.nn.functional.one_hot(labels, 2) + 0.8 * torch.randn(40, 2)
-        parts = ("train", "validation", "test")
-        features = FeatureParts(
-            *(Features(vectors + place / 100, labels, names, part=of) for place, of in enumerate(parts))
-        )
-        run.add(KNN(3, "uniform")(*features))
-        metric = Metric(HOSTILE, better="lower")
+        facts |= {"parts": {"loss": loss}, "seed": seed, "name": f"run {seed} <img src=x>"}
+        run = made_run(folder, features, [KNN(3, "uniform")], files=files, **facts)
         run.add(Result((Score(HOSTILE, metric, 0.5, 0.4, 0.6, 9, notes=(HOSTILE,), settings={HOSTILE: HOSTILE}),)))
-        save_features(run.embeddings, features)
-        images = torch.randint(0, 256, (40, 1, 4, 4), dtype=torch.uint8)
-        samples = Samples(images, labels, names)
-        made.append(RunView(run, Parts(samples, samples, samples), HOSTILE))
+        made.append(RunView(run, parts, HOSTILE))
     return made
 
 
@@ -123,9 +112,9 @@ def test_no_name_turns_into_html(runs, tmp_path, count):
     assert ">alert(2)" not in text
 
 
-@pytest.mark.parametrize(
-    "made",
-    [
+def test_whatever_an_element_is_given_stands_as_text():
+    sample = {"tile": -1, "name": HOSTILE, "place": HOSTILE, "text": HOSTILE}
+    for made in (
         table(["", HOSTILE], [["a", HOSTILE]], most=0, file=HOSTILE),
         table(["", HOSTILE], [["a", HOSTILE]]),
         heading(HOSTILE),
@@ -133,15 +122,13 @@ def test_no_name_turns_into_html(runs, tmp_path, count):
         definitions([(HOSTILE, HOSTILE)]),
         paragraphs([HOSTILE], HOSTILE),
         element("cards", [(HOSTILE, HOSTILE, [HOSTILE])]),
-        element("gallery", [([{"tile": 1, "name": HOSTILE, "place": HOSTILE, "text": HOSTILE}], HOSTILE)]),
-        element("mistakes", [({"tile": -1, "name": HOSTILE, "place": HOSTILE}, HOSTILE, [])]),
+        element("gallery", [([sample | {"tile": 1}], HOSTILE)]),
+        element("mistakes", [(sample, HOSTILE, [])]),
         sentence("robustness", clean=HOSTILE),
-    ],
-)
-def test_whatever_an_element_is_given_stands_as_text(made):
-    assert isinstance(made, Markup)
-    assert TAGS.isdisjoint(Tags(made).tags)
-    assert "onerror" not in Tags(made).attributes
+    ):
+        assert isinstance(made, Markup)
+        assert TAGS.isdisjoint(Tags(made).tags)
+        assert "onerror" not in Tags(made).attributes
 
 
 def test_each_section_is_on_the_pages_that_it_is_for(runs, tmp_path):
@@ -244,23 +231,22 @@ def spec_of(encoder):
     ],
     ids=["images", "vectors", "texts"],
 )
-@pytest.mark.parametrize("kind", ["classes", None])
-def test_a_page_says_how_its_encoder_is_used(encoder, words, kind, tmp_path, monkeypatch):
+def test_a_page_says_how_its_encoder_is_used(encoder, words, tmp_path, monkeypatch):
     """With the path that it has from here, quoted where it must be; the line for elsewhere is tried."""
     monkeypatch.chdir(tmp_path)
     run = Run.create(Path("my runs"), "mine's")
-    spec = spec_of(encoder)
-    run.describe({"parts": {"encoder": spec}, "labels": {"kind": kind, "names": []}})
-    assert UseSection().content([RunView(run)]) is None
-    run.save_encoder(encoder)
-    told, code = use_of(run)
-    verbs = ["embed", "search", *(["predict"] if kind else []), "export"]
-    assert [line[:3] for line in told] == [["likewise", verb, f"my runs/{run.name}"] for verb in verbs]
-    assert told[0][3:] == [words[0], "--output", words[2]]
-    assert told[1][3:] == [words[1], "--among", words[2], "--k", "5"]
-    assert told[-1][3:] == ["--format", "safetensors" if words[0] == "texts.csv" else "onnx"]
+    for kind in (None, "classes"):
+        run.describe({"parts": {"encoder": spec_of(encoder)}, "labels": {"kind": kind, "names": []}})
+        assert (UseSection().content([RunView(run)]) is None) == (kind is None)
+        run.save_encoder(encoder)
+        told, code = use_of(run)
+        verbs = ["embed", "search", *(["predict"] if kind else []), "export"]
+        assert [line[:3] for line in told] == [["likewise", verb, f"my runs/{run.name}"] for verb in verbs]
+        assert told[0][3:] == [words[0], "--output", words[2]]
+        assert told[1][3:] == [words[1], "--among", words[2], "--k", "5"]
+        assert told[-1][3:] == ["--format", "safetensors" if words[0] == "texts.csv" else "onnx"]
+        assert ("predict" in code) == bool(kind)
     compile(code, "page", "exec")
-    assert ("predict" in code) == bool(kind)
     run.finalize()
     exec("\n".join(code.splitlines()[:3]), found := {})  # noqa: S102 - a line of ours
     assert found["model"].feature_dim == encoder.feature_dim
@@ -285,10 +271,3 @@ def test_a_page_of_pairs_says_how_one_side_finds_the_other(tmp_path, monkeypatch
         assert told[1][3:] == [words[2], "--side", "second", "--among", words[1], "--k", "5"]
         assert f"model.encode({words[3]})" in code
         assert f"model.search(\"a text\", '{words[1]}', side='second', k=5)" in code
-
-
-@pytest.mark.parametrize(("given", "form"), [({}, "out"), ({"form": "in"}, "in"), ({"form": "pairs"}, None)])
-def test_gradients_are_of_a_form_that_has_them(given, form):
-    """SupCon's form "pairs" has a softmax for each pair, which the section does not show."""
-    view = SimpleNamespace(metadata={"parts": {"loss": {"class_path": "likewise.SupConLoss", "init_args": given}}})
-    assert form_of(view) == form

@@ -12,7 +12,7 @@ from transformers import BertConfig, BertModel
 from likewise.data import Samples, Views
 from likewise.losses import CrossEntropyLoss, InfoNCELoss, SupConLoss
 from likewise.models import Conv4, ConvNet, Projected, ProjectionHead, ResNet, Transformer, Wrapped
-from likewise.models.depth import blocks_of
+from likewise.models.weights import blocks_of
 from likewise.training import Constant, Momentum, Pretraining, TrainingData
 from likewise.training.optimization import FineTuning
 

@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 
 import likewise as lw
 from likewise.report import RunView, write_page
-from likewise.report.formatting import part_words
+from likewise.report.elements import part_words
 from likewise.report.run_summary import INDENT, WIDTH, summary_lines, summary_table, training_warnings
 
 pytestmark = pytest.mark.slow

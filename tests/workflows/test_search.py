@@ -12,7 +12,7 @@ from pyarrow import parquet
 from sklearn.datasets import load_digits
 from sklearn.metrics.pairwise import cosine_similarity
 
-import likewise.inference.stored as module
+import likewise.inference.search as module
 from likewise.cli import main
 from likewise.inference import load
 from likewise.models import MLP, ConvNet

@@ -21,8 +21,7 @@ from likewise.evaluation.arrays import is_arrays, vectors_of
 from likewise.evaluation.run_predictors import By
 from likewise.files.detection import exists, expanded, file_at
 from likewise.files.formats import image_suffixes
-from likewise.inference.given import Given
-from likewise.inference.onnx import OnnxEncoder, OnnxTexts, onnx_encoder
+from likewise.inference.onnx import Given, OnnxEncoder, OnnxTexts, onnx_encoder
 from likewise.models import Encoder, reads_texts
 from likewise.models.encoder import Progress
 from likewise.runs import Run, Side
@@ -30,8 +29,7 @@ from likewise.runs import Run, Side
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from likewise.inference.search import Neighbours
-    from likewise.inference.stored import Stored
+    from likewise.inference.search import Neighbours, Stored
 
     Input = str | Path | Image | NDArray[Any] | Tensor | Sequence[float]
     Inputs = Input | Sequence[Input] | Samples | LazyInputs
@@ -229,8 +227,7 @@ class Model:
             >>> nearest.ids, round(float(nearest.similarities[0, 0]), 4)
             ([['1']], 1.0)
         """
-        from likewise.inference.search import Neighbours, neighbours, own_of  # noqa: PLC0415 - they import this module
-        from likewise.inference.stored import Stored, stored_at  # noqa: PLC0415 - likewise
+        from likewise.inference.search import Neighbours, Stored, neighbours, own_of, stored_at  # noqa: PLC0415 - a cycle
 
         def as_stored(features: Any) -> Stored:
             if isinstance(features, Stored):

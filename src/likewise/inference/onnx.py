@@ -1,4 +1,4 @@
-"""An exported encoder, computed by onnxruntime."""
+"""Encoders without a network here: an exported one, by onnxruntime, and one that takes features as they are."""
 
 import json
 import warnings
@@ -139,3 +139,24 @@ class OnnxTexts(TextEncoder):
     def forward(self, inputs: Int[Tensor, "n t"]) -> Float[Tensor, "n d"]:
         """Encode rows of tokens."""
         return self.file.features(inputs)
+
+
+@final
+class Given(SizedEncoder):
+    """Takes features as they are, perhaps of two sides of pairs; `digest` is their encoder's, or ""."""
+
+    def __init__(self, width: int, *, paired: bool = False, digest: str = "") -> None:
+        super().__init__((width,))
+        self._feature_dim, self.paired, self.digest = width, paired, digest
+
+    def forward(self, inputs: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+        """Return the features, in float32."""
+        return self.standardized(inputs)
+
+    @classmethod
+    def at(cls, path: Path) -> Any:
+        """Return what takes the features in a file, or a folder, as they are; None where it has none."""
+        from likewise.inference.search import open_features  # noqa: PLC0415 - it imports this module
+
+        stored = open_features(path)
+        return None if stored is None else cls(stored.width, paired=stored.paired, digest=stored.encoder)

@@ -1,14 +1,11 @@
 """Encoders, the heads used in training, and ONNX export."""
 
-from likewise.models.cell_grid import CellGrid
 from likewise.models.chunks import in_chunks
-from likewise.models.encoder import Encoder
-from likewise.models.heads import Head, NoHead, PredictionHead, ProjectionHead
+from likewise.models.encoder import CellGrid, Encoder
+from likewise.models.heads import Head, NoHead, PredictionHead, Projected, ProjectionHead
+from likewise.models.networks import MLP, Conv4, ConvNet, ResNet, ResNet12
 from likewise.models.onnx import to_onnx
 from likewise.models.pretrained_transformer import PretrainedTransformer
-from likewise.models.projected import Projected
-from likewise.models.resnet import ResNet, ResNet12
-from likewise.models.small_networks import MLP, Conv4, ConvNet
 from likewise.models.text_encoder import BagOfTokens, TextEncoder, Transformer, reads_texts
 from likewise.models.timm_encoder import Timm
 from likewise.models.wrapped import FromRun, Given, Wrapped

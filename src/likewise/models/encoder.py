@@ -5,7 +5,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from likewise.instantiate import Described
-from likewise.models.cell_grid import CellGrid
 
 if TYPE_CHECKING:
     from likewise.data.lazy_inputs import LazyInputs
@@ -24,6 +23,16 @@ MAX_DEVIATIONS = 100  # from the mean, in standard deviations, of an encoder tha
 MAX_NUMBERS = 2**22  # of inputs encoded at a time; activations take many times as much
 Progress = Callable[[Iterable[int]], Iterable[int]]
 """Wraps an iteration over batches, as tqdm does."""
+
+
+class CellGrid(NamedTuple):
+    """Cell i covers the pixels from start + i · stride to start + (i + 1) · stride, in height and in width."""
+
+    stride: int
+    """Pixels between neighbouring cells."""
+    start: float
+    """The pixel where the first cell begins: 0 where pooling or patches divide the image; −(stride − 1) / 2 where
+    convolutions with a stride centre cell i on pixel i · stride, as in a ResNet."""
 
 
 class Encoder(Described, nn.Module, ABC):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from likewise.data.texts import PADDING
 from likewise.models.encoder import Encoder
-from likewise.models.projected import Projected
+from likewise.models.heads import Projected
 from likewise.models.text_encoder import TextEncoder, reads_texts
 from likewise.models.wrapped import FromRun, shortened
 

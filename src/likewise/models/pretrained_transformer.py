@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from likewise.data.texts import MASK, PADDING
 from likewise.files.published import HUB, PACKAGES, find, folder_of
 from likewise.instantiate import instantiate
-from likewise.models.digests import check_digest, digest_of
 from likewise.models.encoder import frozen
 from likewise.models.text_encoder import TextEncoder, by_length, mean_of_tokens
+from likewise.models.weights import check_digest, digest_of
 from likewise.models.wrapped import shortened
 
 FILES = ("model.safetensors", "pytorch_model.bin")

@@ -1,7 +1,6 @@
 """A network of the timm library as encoder, by name, with random or pretrained weights."""
 
 import logging
-import re
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -14,12 +13,11 @@ from torch import Tensor, nn
 
 from likewise.files.detection import describe_pickle
 from likewise.files.published import Published, find
-from likewise.models.digests import check_digest, digest_of
 from likewise.models.encoder import SizedEncoder, check_images
+from likewise.models.weights import check_digest, digest_of
 from likewise.models.wrapped import dry_run, shortened
 
 Shapes = Mapping[str, torch.Size]
-_WORDS = re.compile(r"[a-z]+|[0-9]+")
 FILES = ("model.safetensors", "pytorch_model.bin")
 
 
@@ -141,7 +139,7 @@ def _make(name: str, input_shape: tuple[int, ...], file: str | None, *, in_order
             made = _create(name, input_shape, source, f" with the weights in {file}")
         finally:
             for network, shapes in loads[-1:]:
-                _check_fit(network, shapes, name, input_shape, file)
+                _check_fit(network, shapes, name, file)
     return made
 
 
@@ -168,45 +166,21 @@ def _record_loads() -> Generator[list[tuple[nn.Module, Shapes]]]:
         log.setLevel(level)
 
 
-def _check_fit(network: nn.Module, shapes: Shapes, name: str, input_shape: tuple[int, ...], file: str) -> None:
-    missing, further, other = _misfits(network, shapes)
-    if missing or further or other:
-        theirs = next((candidate for candidate in _alike(name) if _fits(candidate, shapes, input_shape)), None)
-        remedy = f"they are those of {theirs}" if theirs else "give a file of this network, or the name of theirs"
-        raise ValueError(
-            f"expected weights of {name} in {file}, got {len(missing)} missing, {len(further)} too many and "
-            f"{len(other)} of other shapes, such as {(*other, *missing, *further)[0]}: {remedy}"
-        )
-
-
-def _misfits(network: nn.Module, shapes: Shapes) -> tuple[list[str], list[str], list[str]]:
-    """Return missing parameters, further weights of parts that the network has, and weights of other shapes."""
+def _check_fit(network: nn.Module, shapes: Shapes, name: str, file: str) -> None:
+    """Raise a ValueError unless a file has all of a network's parameters, in its shapes, and no others of its parts."""
     expected = {key: value.shape for key, value in network.state_dict().items()}
     named = cast("Any", network.pretrained_cfg).get("classifier") or ()
     classifiers = (named,) if isinstance(named, str) else named
     parts = {key.partition(".")[0] for key in expected} - {name.partition(".")[0] for name in classifiers}
     missing = [key for key, _ in network.named_parameters() if key not in shapes]
     further = [key for key in shapes if key not in expected and key.partition(".")[0] in parts]
-    return missing, further, [key for key in shapes if key in expected and shapes[key] != expected[key]]
-
-
-def _alike(name: str) -> list[str]:
-    """Return the networks whose names differ in one word or number."""
-    import timm  # noqa: PLC0415 - timm is optional
-
-    tokens = _WORDS.findall(name.partition(".")[0])
-    candidates = ((model_name, _WORDS.findall(model_name)) for model_name in timm.list_models(f"{tokens[0]}*"))
-    return [
-        other for other, parts in candidates if len(parts) == len(tokens) and sum(map(str.__ne__, parts, tokens)) == 1
-    ]
-
-
-def _fits(name: str, shapes: Shapes, input_shape: tuple[int, ...]) -> bool:
-    try:
-        with torch.device("meta"):
-            return not any(_misfits(_create(name, input_shape), shapes))
-    except ValueError:
-        return False
+    other = [key for key in shapes if key in expected and shapes[key] != expected[key]]
+    if missing or further or other:
+        raise ValueError(
+            f"expected weights of {name} in {file}, got {len(missing)} missing, {len(further)} too many and "
+            f"{len(other)} of other shapes, such as {(*other, *missing, *further)[0]}: give a file of this network, or "
+            "the name of theirs"
+        )
 
 
 def _create(

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from likewise.data.lazy_inputs import LazyInputs
 from likewise.instantiate import Spec, instantiate
-from likewise.models.cell_grid import CellGrid
-from likewise.models.encoder import Encoder, SizedEncoder, frozen, kept_buffers
+from likewise.models.encoder import CellGrid, Encoder, SizedEncoder, frozen, kept_buffers
 from likewise.runs import Run, Side
 
 REMEDY = "wrap it in a module whose forward returns them"

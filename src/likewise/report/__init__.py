@@ -1,30 +1,14 @@
 """Pages: what a run left, and how several runs compare, each in one file."""
 
-from likewise.report.comparison import compared, verdict
+from likewise.report.comparison import Row, compared, rows_as_csv, rows_as_markdown, verdict
 from likewise.report.elements import definitions, folded, heading, paragraphs, table
 from likewise.report.page import write_page
-from likewise.report.rows import Row, rows_as_csv, rows_as_markdown
 from likewise.report.run_view import RunView
 from likewise.report.sections import SECTIONS
 from likewise.report.sections.section import Content, Section
 from likewise.report.setting import in_settings, settings_of
 
 __all__ = [
-    "SECTIONS",
-    "Content",
-    "Row",
-    "RunView",
-    "Section",
-    "compared",
-    "definitions",
-    "folded",
-    "heading",
-    "in_settings",
-    "paragraphs",
-    "rows_as_csv",
-    "rows_as_markdown",
-    "settings_of",
-    "table",
-    "verdict",
-    "write_page",
-]
+    "SECTIONS", "Content", "Row", "RunView", "Section", "compared", "definitions", "folded", "heading", "in_settings",
+    "paragraphs", "rows_as_csv", "rows_as_markdown", "settings_of", "table", "verdict", "write_page",
+]  # fmt: skip

@@ -1,17 +1,25 @@
-"""A page: one file with the sections of one run or several, the numbers behind them and the scripts to draw them."""
+"""Pages, one file each: of one run or several, and of search results."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from markupsafe import Markup
+from torch import Tensor
 
 from likewise.diagnostics import plots
-from likewise.report.elements import definitions, paragraphs, templates
-from likewise.report.run_summary import summary_table, training_warnings
-from likewise.report.run_verdict import run_verdict
-from likewise.report.run_view import RunView
+from likewise.report.elements import definitions, element, heading, paragraphs, templates
+from likewise.report.run_summary import run_verdict, summary_table, training_warnings
+from likewise.report.run_view import NO_TILE, Album, RunView, Thumbnail
 from likewise.report.sections import SECTIONS
 from likewise.report.sections.scores import lead
 from likewise.report.sections.section import Content, Section
+from likewise.runs.score_format import one_line
+
+MAX_LETTERS = 160  # of a text
 
 
 def write_page(
@@ -67,3 +75,40 @@ def save_page(path: Path, title: str, contents: Sequence[Content], **elements: s
     """Write contents as a page, with the elements `above` them, the `album` and the `drawing` scripts."""
     text = templates().get_template("page.html").render(title=title, contents=contents, **elements)
     path.write_text(text, encoding="utf-8", errors="backslashreplace")
+
+
+class Shown(NamedTuple):
+    """A sample on the page: the heading above it, its side and its row there, its name, and a caption."""
+
+    below: str
+    side: str
+    row: int
+    name: str
+    words: str
+    text: str = ""
+    pictured: bool = False
+
+
+def write_neighbours(
+    path: Path,
+    title: str,
+    introduction: str,
+    shown: Sequence[Shown],
+    images_of: Mapping[str, Callable[[Int[Tensor, " n"]], Float[Tensor, "n ch h w"] | None]],
+) -> None:
+    """Write a page that needs no other file and no network; consecutive samples with the same heading form a group.
+
+    `images_of` returns for each side the images, from 0 to 1, of rows of pictured samples.
+    """
+    album = Album(lambda side, rows: images_of[side](rows))
+
+    def thumbnail(sample: Shown) -> Thumbnail:
+        tile = int(album.tiles(sample.side, torch.tensor([sample.row]))) if sample.pictured else NO_TILE
+        return Thumbnail(tile, sample.name, "", one_line(sample.text, MAX_LETTERS))
+
+    body = Markup().join(
+        heading(below) + element("gallery", [([thumbnail(sample)], sample.words) for sample in some])
+        for below, some in groupby(shown, key=lambda sample: sample.below)
+    )
+    content, above = Content("What was found", introduction, body), paragraphs([f"{len(shown):,} samples are shown."])
+    save_page(path, title, [content], above=above, album=album.html, drawing=plots.script(figures=False))

@@ -11,7 +11,7 @@ from typing import Any, final
 from likewise.evaluation.choice import USUAL_EVALUATIONS
 from likewise.evaluation.features import Bar, silent
 from likewise.instantiate import is_spec
-from likewise.report.formatting import DERIVED_ARGUMENTS, short_name
+from likewise.report.elements import DERIVED_ARGUMENTS, short_name
 from likewise.report.run_view import RunView
 from likewise.runs import Run
 from likewise.runs.scores import ALL, ENCODER

@@ -1,13 +1,15 @@
 """The scores of a transfer: each way to use an encoder, by the number of labels, beside the network from scratch."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
-from likewise.report.comparison import FEW_SEEDS, MIN_SEEDS, mean_of, over_seeds, verdict
-from likewise.report.formatting import as_csv
-from likewise.report.rows import Row
+from likewise.diagnostics import plots
+from likewise.report.comparison import FEW_SEEDS, MIN_SEEDS, Row, head_of_cells, mean_of, over_seeds, verdict
+from likewise.report.elements import as_csv, paragraphs, sentence, table
+from likewise.report.run_view import RunView
+from likewise.report.sections.section import Content, Section
 from likewise.report.setting import Setting
 from likewise.runs.scores import ALL, ENCODER, RAW, Score
 
@@ -19,18 +21,14 @@ COLUMNS = (
 )
 
 
-@final
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """A setting of a transfer: its use of the encoder, such as `FROZEN`, and the number of labels in words."""
 
     kind: str
     labels: str
 
 
-@final
-@dataclass(frozen=True)
-class TransferScore:
+class TransferScore(NamedTuple):
     """A score of a method with so many labels.
 
     Args:
@@ -62,7 +60,9 @@ def transfer_scores(settings: Sequence[Setting], columns: Mapping[str, Column]) 
                 undrawn = few_shot or (usage == FROZEN and _of_same_samples(by_usage[usage]))
                 same = undrawn and len({seed_score.value for seed_score in by_seed.values()}) == 1
                 counted = list(by_seed.values())[: 1 if same else None]
-                row = replace(mean_of(_method(usage, score), counted), evaluation=labels, runs=len(by_seed))
+                evaluated = score.evaluation + ("" if score.features == ENCODER else f", {RAW}")
+                method = evaluated if usage == FROZEN else usage
+                row = replace(mean_of(method, counted), evaluation=labels, runs=len(by_seed))
                 if few_shot:
                     amount = score.metric.name.removesuffix(" accuracy")
                     scores.append(TransferScore(replace(row, evaluation=amount), None))
@@ -84,10 +84,6 @@ def _scores(setting: Setting | None) -> Iterator[tuple[Score, dict[int, Score]]]
     for key in sorted(keys, key=lambda key: key[2] == RAW):
         scores = {seed: view.test_scores[key] for seed, view in by_seed.items() if key in view.test_scores}
         yield next(iter(scores.values())), scores
-
-
-def _method(usage: str, score: Score) -> str:
-    return usage if usage != FROZEN else score.evaluation + ("" if score.features == ENCODER else f", {RAW}")
 
 
 def _of_same_samples(setting: Setting) -> bool:
@@ -141,3 +137,28 @@ def scores_as_csv(scores: Sequence[TransferScore]) -> str:
         apart = [row.difference, row.difference_low, row.difference_high, row.paired_words]
         lines.append([row.setting, row.evaluation, labelled, row.metric, *numbers, *apart])
     return as_csv(COLUMNS, lines)
+
+
+@final
+class TransferSection(Section):
+    """The scores of a transfer by the number of labels, as curves and as a table."""
+
+    runs = "any"
+
+    def __init__(self, scores: Sequence[TransferScore]) -> None:
+        self._scores = scores
+
+    def content(self, views: Sequence[RunView]) -> Content | None:  # noqa: ARG002 - it has been given what it shows
+        """Return the verdict, the curves and the table, whatever the runs of the page."""
+        lines: dict[str, list[tuple[float, plots.Dot]]] = {}
+        rows: list[list[str]] = []
+        for score in self._scores:
+            row, labelled = score.row, "" if score.labelled is None else f"{score.labelled:,.0f}"
+            rows.append([row.setting, row.evaluation, labelled, *row.cells])
+            if score.labelled is not None:
+                dot = row.dot._replace(words=f"{row.evaluation}: {row.dot.words}")
+                lines.setdefault(row.setting, []).append((score.labelled, dot))
+        figure = plots.with_intervals(lines, "samples with a label", "accuracy on the test part, %", logarithmic=True)
+        head = ["method", "labels", "samples with a label", *head_of_cells(SCRATCH, "accuracy")]
+        body = paragraphs(verdict_on(self._scores), "lead") + plots.as_html(figure, "labels")
+        return Content("Scores by number of labels", sentence("transfer"), body + table(head, rows, most=len(rows)))

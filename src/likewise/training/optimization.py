@@ -12,7 +12,7 @@ from torch.optim import LBFGS, Optimizer
 
 from likewise.files.detection import suggest
 from likewise.models import Encoder, Projected
-from likewise.models.depth import Block, blocks_of, names_of
+from likewise.models.weights import Block, blocks_of, names_of
 
 OptimizerCallable = Callable[[Iterable[Any]], Optimizer]
 

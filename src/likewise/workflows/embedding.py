@@ -21,11 +21,9 @@ from likewise.data.reload import parted_as
 from likewise.evaluation.arrays import is_arrays
 from likewise.files.detection import expanded
 from likewise.files.formats import image_suffixes
-from likewise.inference.embedding import digest_of, encode_pieces, samples_for
-from likewise.inference.inputs import options_of, stream_samples
+from likewise.inference.inputs import digest_of, encode_pieces, options_of, samples_for, stream_samples
 from likewise.inference.model import Model, load
-from likewise.inference.shards import EmbeddingShards, state_of
-from likewise.inference.tables import check_apart, check_output
+from likewise.inference.outputs import EmbeddingShards, check_apart, check_output, state_of
 from likewise.instantiate import Spec, instantiate
 from likewise.models import Encoder
 from likewise.models.weights import load_weights

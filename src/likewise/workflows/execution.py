@@ -24,7 +24,7 @@ from likewise.evaluation.features import CPU, capped
 from likewise.instantiate import as_list
 from likewise.models import Encoder
 from likewise.report import run_summary
-from likewise.report.run_verdict import run_verdict
+from likewise.report.run_summary import run_verdict
 from likewise.report.run_view import RunView
 from likewise.runs import Run
 from likewise.runs.run import with_weights

@@ -18,7 +18,7 @@ from likewise.evaluation import RunPredictors
 from likewise.evaluation.linear import LinearPredictor
 from likewise.files.formats import check_text
 from likewise.inference import Model, load
-from likewise.inference.given import Given
+from likewise.inference.onnx import Given
 from likewise.models import PretrainedTransformer, Timm
 from likewise.models.encoder import Encoder
 from likewise.runs import Run, Side

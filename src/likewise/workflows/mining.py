@@ -14,9 +14,8 @@ from likewise.data import Samples, Texts, never_apart, parts_of_run
 from likewise.files.detection import expanded
 from likewise.inference import load
 from likewise.inference.inputs import of_side
-from likewise.inference.search import hard_negatives
-from likewise.inference.stored import encode_samples
-from likewise.inference.tables import check_apart, check_output, label_cells, table_at
+from likewise.inference.outputs import check_apart, check_output, label_cells, table_at
+from likewise.inference.search import encode_samples, hard_negatives
 from likewise.runs import Run, Side
 from likewise.runs.scores import places_of
 from likewise.workflows.progress import Progress

@@ -19,9 +19,8 @@ from likewise.evaluation.label_metrics import MIN_SAMPLES
 from likewise.evaluation.predictions import MIN_LABEL_PROBABILITY
 from likewise.evaluation.run_predictors import By
 from likewise.inference import Model, load
-from likewise.inference.embedding import check_kind
-from likewise.inference.inputs import samples_at
-from likewise.inference.tables import check_apart, check_output, label_cells, table_at
+from likewise.inference.inputs import check_kind, samples_at
+from likewise.inference.outputs import check_apart, check_output, label_cells, table_at
 from likewise.runs import Run
 from likewise.runs.machine import device_named
 from likewise.runs.score_format import aligned

@@ -37,8 +37,8 @@ from likewise.files.formats import MAX_LISTED, PARTS
 from likewise.instantiate import instantiate_all
 from likewise.models import Encoder
 from likewise.report import RunView, Section, write_page
-from likewise.report.formatting import difference_words
-from likewise.report.run_verdict import FEATURE_NAMES
+from likewise.report.elements import difference_words
+from likewise.report.run_summary import FEATURE_NAMES
 from likewise.runs import Run
 from likewise.runs.score_format import aligned, format_score, format_settings, one_line, remarks
 from likewise.runs.scores import BEGUN, ENCODER, Outcomes

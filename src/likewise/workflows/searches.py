@@ -21,10 +21,10 @@ from likewise.files.formats import TABLES
 from likewise.inference import Model, Stored, load
 from likewise.inference import search as searches
 from likewise.inference.inputs import words_of
-from likewise.inference.stored import stored_at
-from likewise.inference.tables import check_apart, check_output, table_at
+from likewise.inference.outputs import check_apart, check_output, table_at
+from likewise.inference.search import stored_at
 from likewise.models import reads_texts
-from likewise.report.neighbours import Shown, write_neighbours
+from likewise.report.page import Shown, write_neighbours
 from likewise.runs import Run, Side
 from likewise.runs.machine import device_named
 from likewise.runs.run import written_whole

@@ -23,8 +23,8 @@ from likewise.configuration.options import TrainOptions
 from likewise.data.lazy_inputs import use_progress
 from likewise.evaluation.features import CPU
 from likewise.instantiate import MAIN, as_list
-from likewise.report.formatting import short_name
-from likewise.report.sections.use import first_lines
+from likewise.report.elements import short_name
+from likewise.report.sections.training import first_lines
 from likewise.runs import Run, machine
 from likewise.runs.run import remove_if_idle
 from likewise.runs.score_format import format_count

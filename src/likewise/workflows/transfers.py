@@ -22,8 +22,7 @@ from likewise.instantiate import as_list, class_of
 from likewise.losses import Loss
 from likewise.report import transfer as tables
 from likewise.report.sections import CurvesSection, FactsSection
-from likewise.report.sections.transfer import TransferSection
-from likewise.report.transfer import FROZEN, SCRATCH, TUNED, Column
+from likewise.report.transfer import FROZEN, SCRATCH, TUNED, Column, TransferSection
 from likewise.runs import Run
 from likewise.runs.score_format import aligned
 from likewise.training.assembly import shared

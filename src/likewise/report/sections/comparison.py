@@ -8,10 +8,17 @@ from markupsafe import Markup
 from likewise.diagnostics import plots
 from likewise.evaluation import Difference
 from likewise.evaluation.features import id_words
-from likewise.report.comparison import OTHER_SAMPLES, compared, difference, same_test, verdict
-from likewise.report.elements import heading, list_file, paragraphs, sentence, table
-from likewise.report.formatting import difference_words, limit_words, slug
-from likewise.report.rows import head_of_cells
+from likewise.report.comparison import OTHER_SAMPLES, compared, difference, head_of_cells, same_test, verdict
+from likewise.report.elements import (
+    difference_words,
+    heading,
+    limit_words,
+    list_file,
+    paragraphs,
+    sentence,
+    slug,
+    table,
+)
 from likewise.report.run_view import RunView
 from likewise.report.sections.section import Content, Section
 from likewise.report.setting import Setting, settings_of

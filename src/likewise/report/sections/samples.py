@@ -1,18 +1,26 @@
-"""Single samples of one run: the hardest pairs and what kNN gets wrong, also as files; the texts nearest to others."""
+"""Samples of one run: the hardest pairs, what kNN gets wrong, the nearest texts, and pairs of two sides."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
+import torch
+from jaxtyping import Int
 from markupsafe import Markup
+from torch import Tensor
+from torch.nn import functional
 
 from likewise.data import Texts
 from likewise.diagnostics import HardPairs, hardest_pairs
-from likewise.evaluation import FeatureParts, Features
+from likewise.evaluation import CrossModalRetrieval, FeatureParts, Features
+from likewise.evaluation.cross_modal import DIRECTIONS, sides_of
+from likewise.evaluation.feature_files import OTHER_SIDE
 from likewise.evaluation.features import id_words, label_words
 from likewise.evaluation.nearest import nearest
 from likewise.report.elements import element, heading, list_file, sentence, table
 from likewise.report.run_view import RunView
 from likewise.report.sections.section import Content, Section
+from likewise.runs.scores import ENCODER, places_of
 
 MAX_PAIRS = 12  # of each kind
 MAX_LISTED_PAIRS = 2000  # of each kind in a file: all would be as many as samples
@@ -20,7 +28,7 @@ MAX_SAMPLES = {"classes": 60_000, "label sets": 10_000}  # samples among which t
 MAX_LETTERS = 160  # characters of a text of a pair
 MAX_MISTAKES = 8
 MISTAKE_COLUMNS = ("id", "class", "predicted")
-NEIGHBORS = 6  # training images next to a mistake
+NEAREST_IMAGES = 6  # training images next to a mistake
 MAX_TEXTS = 6
 NEAREST_TEXTS = 3  # training texts under each test text
 PAIR_COLUMNS = ("cosine", "id", "labels", "other id", "other labels")
@@ -28,6 +36,9 @@ PARTNERS = {
     "classes": ("with the same class", "of another class"),
     "label sets": ("with a common label", "without a common label"),
 }
+WORST_QUERIES = 4
+MEDIAN_QUERIES = 2
+NEIGHBOURS = 3
 
 
 class HardestPairsSection(Section):
@@ -98,7 +109,7 @@ class MistakesSection(Section):
 def _mistakes(
     view: RunView, features: FeatureParts, shown: Features, predicted: Sequence[str]
 ) -> list[tuple[Any, ...]]:
-    tiles = nearest(shown.vectors, features.train.vectors, min(NEIGHBORS, len(features.train)))
+    tiles = nearest(shown.vectors, features.train.vectors, min(NEAREST_IMAGES, len(features.train)))
     near = [view.thumbnails_of(features.train[indices]) for *_, neighbors in tiles for indices in neighbors]
     return list(zip(view.thumbnails_of(shown), predicted, near, strict=False))
 
@@ -127,3 +138,41 @@ class NearestTextsSection(Section):
 
 def _described(view: RunView, samples: Features) -> tuple[list[str], list[str], list[str]]:
     return id_words(samples), view.lines_of(samples), label_words(samples)
+
+
+class PairsSection(Section):
+    """The nearest of the other side of some test queries, in both directions, first of those that fail worst."""
+
+    def content(self, views: Sequence[RunView]) -> Content | None:
+        view = views[0]
+        if view.features is None or view.features.test.counterparts is None:
+            return None
+        first, second, pairs = sides_of(view.features.test)
+        second = replace(second, part=f"{second.part}{OTHER_SIDE}")
+        directions = zip(DIRECTIONS, ((first, second, pairs), (second, first, pairs.flip(1))), strict=True)
+        body = Markup().join(block for direction, sides in directions for block in _queries(view, direction, *sides))
+        return Content("Pairs", sentence("pairs", worst=WORST_QUERIES, middle=MEDIAN_QUERIES), body) if body else None
+
+
+def _queries(
+    view: RunView, direction: str, queries: Features, gallery: Features, pairs: Int[Tensor, "p 2"]
+) -> Iterator[Markup]:
+    """Yield a heading, then a line for each query: itself, its nearest right answer, and the nearest overall."""
+    outcomes = view.outcomes.get((CrossModalRetrieval.name, f"MRR, {direction}", ENCODER, "test"))
+    if outcomes is None:
+        return
+    yield heading(direction.capitalize())
+    order, places = outcomes.values.argsort(stable=True), places_of(outcomes.rows, queries.numbers)
+    chosen = list(dict.fromkeys([*order[:WORST_QUERIES].tolist(), *order[len(order) // 2 :][:MEDIAN_QUERIES].tolist()]))
+    near = torch.cat([indices for *_, indices in nearest(queries.vectors[places[chosen]], gallery.vectors, NEIGHBOURS)])
+    ranks = (1 / outcomes.values[chosen]).round().tolist()
+    for query, rank, neighbours in zip(places[chosen], ranks, near, strict=True):
+        right = pairs[pairs[:, 0] == query, 1].unique()
+        cosines = functional.cosine_similarity(queries.vectors[query].unsqueeze(0), gallery.vectors)
+        shown = [int(right[cosines[right].argmax()]), *neighbours.tolist()]
+        names = ["belongs to it", *("right" if bool((right == index).any()) else "nearest" for index in neighbours)]
+        thumbnails = view.thumbnails_of(gallery[torch.tensor(shown)], MAX_LETTERS)
+        (first,) = view.thumbnails_of(queries[query.view(1)], MAX_LETTERS)
+        answers = zip(thumbnails, names, cosines[shown].tolist(), strict=True)
+        cells = [([thumbnail], f"{name}, cosine {cosine:.2f}") for thumbnail, name, cosine in answers]
+        yield element("gallery", [([first], f"rank {rank:,.0f} of {len(gallery):,}"), *cells])

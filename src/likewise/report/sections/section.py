@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, final
 
-from likewise.report.formatting import slug
+from likewise.report.elements import slug
 from likewise.report.run_view import RunView
 
 

@@ -9,17 +9,17 @@ const dataOf = (name) => {
   const element = document.getElementById(name);
   return element && JSON.parse(element.textContent);
 };
-const numbersOf = (text, kind) => new kind(Uint8Array.from(atob(text), (of) => of.charCodeAt(0)).buffer);
-const make = (tag, kind, text = "") => Object.assign(document.createElement(tag), { className: kind, textContent: text });
+const bytesOf = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+const numbersOf = (text, NumberArray) => new NumberArray(bytesOf(text).buffer);
+const make = (tag, className, textContent = "") => Object.assign(document.createElement(tag), { className, textContent });
 
 // --- pictures of samples
 
 const album = (() => {
-  const said = dataOf("album");
-  if (!said) return null;
-  const picture = new Image();
-  picture.src = said.source;
-  return { ...said, picture, ready: picture.decode() };
+  const data = dataOf("album");
+  if (!data) return null;
+  const picture = Object.assign(new Image(), { src: data.source });
+  return { ...data, picture, ready: picture.decode() };
 })();
 
 async function paint(canvas, tile, size) {
@@ -34,21 +34,22 @@ async function paint(canvas, tile, size) {
   pen.drawImage(picture, left, top, width, height, 0, 0, canvas.width, canvas.height);
 }
 
-function tileOf(tile, words, size = 56) {
+function tileOf(tile, caption, size) {
   if (tile < 0 || !album) return "";
   const canvas = make("canvas", "tile");
-  Object.assign(canvas.dataset, { tile, words });
+  Object.assign(canvas.dataset, { tile, caption });
   canvas.style.width = canvas.style.height = `${size}px`;
   paintTile(canvas);
   return canvas;
 }
 
 function paintTile(canvas) {
+  const { tile, caption } = canvas.dataset;
   canvas.setAttribute("role", "img");
-  canvas.setAttribute("aria-label", canvas.dataset.words);
-  canvas.addEventListener("mouseenter", (event) => hint.show(event, Number(canvas.dataset.tile), canvas.dataset.words));
+  canvas.setAttribute("aria-label", caption);
+  canvas.addEventListener("mouseenter", (event) => hint.show(event, Number(tile), caption));
   canvas.addEventListener("mouseleave", () => hint.hide());
-  return paint(canvas, Number(canvas.dataset.tile), 2 * (parseInt(canvas.style.width) || 56));
+  return paint(canvas, Number(tile), 2 * (parseInt(canvas.style.width) || 56));
 }
 
 // --- what stands next to the pointer
@@ -56,14 +57,14 @@ function paintTile(canvas) {
 const hint = (() => {
   const box = make("div", "hint");
   const canvas = make("canvas", "");
-  const said = make("p", "");
-  box.append(canvas, said);
+  const text = make("p", "");
+  box.append(canvas, text);
   box.hidden = true;
   addEventListener("DOMContentLoaded", () => document.body.append(box));
   for (const event of ["scroll", "pointerdown"]) addEventListener(event, () => (box.hidden = true), { passive: true });
   return {
-    show(event, tile, words) {
-      said.textContent = words;
+    show(event, tile, caption) {
+      text.textContent = caption;
       canvas.hidden = tile < 0 || !album;
       if (!canvas.hidden) paint(canvas, tile, SHOWN);
       box.hidden = false;
@@ -76,53 +77,51 @@ const hint = (() => {
   };
 })();
 
-// --- a choice among a few words
+// --- a choice among a few names
 
-function choice(title, words, choose) {
+function choice(title, names, choose) {
   const label = make("label", "choice", `${title} `);
   const select = make("select", "");
-  words.forEach((word) => select.append(make("option", "", word)));
+  names.forEach((name) => select.append(make("option", "", name)));
   select.addEventListener("change", () => choose(select.value));
   label.append(select);
-  if (words.length < 2) label.hidden = true;
+  label.hidden = names.length < 2;
   return label;
 }
 
 // --- maps of samples
 
-async function drawMaps(place) {
-  const said = dataOf(place.dataset.of);
-  if (!said.maps) return drawMap(place, said);
+async function drawMaps(element) {
+  const data = dataOf(element.dataset.source);
+  if (!data.maps) return drawMap(element, data);
   const controls = make("div", "controls");
   const show = async (wanted) => {
     const area = make("div", "");
-    place.replaceChildren(controls, area);
-    await drawMap(area, said.maps.find(({ name }) => name === wanted));
-    place.dataset.drawn = wanted;
+    element.replaceChildren(controls, area);
+    await drawMap(area, data.maps.find(({ name }) => name === wanted));
+    element.dataset.drawn = wanted;
   };
-  const names = said.maps.map(({ name }) => name);
+  const names = data.maps.map(({ name }) => name);
   controls.append(choice("class", names, show));
   await show(names[0]);
 }
 
-async function drawMap(place, said) {
+const mapped = (entries, convert) => Object.fromEntries(Object.entries(entries).map(([name, entry]) => [name, convert(entry)]));
+
+async function drawMap(element, data) {
   const drawing = await plotly;
-  const rows = numbersOf(said.rows, Int32Array);
-  const tiles = numbersOf(said.tiles, Int32Array);
-  const colourings = Object.fromEntries(
-    Object.entries(said.colours).map(([name, of]) => [name, { ...of, of: numbersOf(of.of, Int16Array) }]),
-  );
-  const panels = said.panels.map(({ name, layouts }) => ({
+  const rows = numbersOf(data.rows, Int32Array);
+  const tiles = numbersOf(data.tiles, Int32Array);
+  const colourings = mapped(data.colours, (colouring) => ({ ...colouring, of: numbersOf(colouring.of, Int16Array) }));
+  const panels = data.panels.map(({ name, layouts }) => ({
     name,
-    layouts: Object.fromEntries(
-      Object.entries(layouts).map(([kind, { x, y }]) => [kind, [x, y].map((of) => numbersOf(of, Uint16Array))]),
-    ),
+    layouts: mapped(layouts, ({ x, y }) => [numbersOf(x, Uint16Array), numbersOf(y, Uint16Array)]),
   }));
   const chosen = { layout: Object.keys(panels[0].layouts)[0], colour: Object.keys(colourings)[0], only: null };
   const controls = make("div", "controls");
   const legend = make("div", "legend");
   const plots = make("div", "panels");
-  place.append(controls, legend, plots);
+  element.append(controls, legend, plots);
   controls.append(
     choice("layout", Object.keys(panels[0].layouts), (value) => ((chosen.layout = value), draw())),
     choice("colour", Object.keys(colourings), (value) => ((chosen.colour = value), (chosen.only = null), draw())),
@@ -130,50 +129,52 @@ async function drawMap(place, said) {
   const areas = panels.map(({ name }) => {
     const figure = make("figure", "panel");
     const area = make("div", "plot");
-    figure.append(area, make("figcaption", "", panels.length > 1 || name ? name : ""));
+    figure.append(area, make("figcaption", "", name));
     plots.append(figure);
     area.addEventListener("mousemove", (event) => under !== null && show(event)); // again after a scroll hid it
     return area;
   });
 
-  const wordsOf = (point) => {
-    const spoken = Object.entries(colourings).filter(([, { quiet }]) => !quiet);
-    const named = spoken.map(([kind, { names, of }]) => (of[point] < 0 ? "" : [kind, names[of[point]]]));
-    const told = named.filter(Boolean).map(([kind, name], place) => (place ? `${kind}: ${name}` : name));
-    const text = said.texts[point] ?? "";
-    return [...told, said.labels?.[point], said.ids[point] ?? `row ${rows[point]}`, text].filter(Boolean).join("\n");
+  const captionOf = (point) => {
+    const named = Object.entries(colourings).filter(([, { quiet, of }]) => !quiet && of[point] >= 0);
+    const categories = named.map(([title, { names, of }], number) => (number ? `${title}: ` : "") + names[of[point]]);
+    const lines = [...categories, data.labels?.[point], data.ids[point] ?? `row ${rows[point]}`, data.texts[point]];
+    return lines.filter(Boolean).join("\n");
   };
 
   let under = null; // the point under the pointer
-  const show = (event) => hint.show(event, tiles[under] ?? -1, wordsOf(under));
+  const show = (event) => hint.show(event, tiles[under] ?? -1, captionOf(under));
 
   function tracesOf([x, y]) {
-    const { of, names, colors } = colourings[chosen.colour] ?? { of: null, names: [""], colors: [said.color] };
-    const kind = x.length > CROWD ? "scattergl" : "scatter";
-    const size = x.length > CROWD ? 3 : 6;
-    const points = [...x.keys()].filter((point) => chosen.only === null || of[point] === chosen.only);
-    const back = chosen.only === null ? [] : [...x.keys()].filter((point) => of[point] !== chosen.only);
+    const { of: categories, colors } = colourings[chosen.colour] ?? { of: null, colors: [data.color] };
+    const crowded = x.length > CROWD;
+    const isShown = (point) => chosen.only === null || categories[point] === chosen.only;
+    const points = [...x.keys()].filter(isShown);
+    const back = [...x.keys()].filter((point) => !isShown(point));
     const trace = (some, color, opacity) => ({
-      type: kind,
+      type: crowded ? "scattergl" : "scatter",
       mode: "markers",
       x: some.map((point) => x[point]),
       y: some.map((point) => y[point]),
       customdata: some,
       hoverinfo: "none",
-      marker: { size, opacity, color },
+      marker: { size: crowded ? 3 : 6, opacity, color },
     });
-    const colorOf = (point) => (of === null ? colors[0] : of[point] < 0 ? "#8a8f99" : colors[of[point] % colors.length]);
+    const colorOf = (point) => {
+      const category = categories === null ? 0 : categories[point];
+      return category < 0 ? "#8a8f99" : colors[category % colors.length];
+    };
     return [trace(back, "rgba(128,128,128,0.25)", 0.5), trace(points, points.map(colorOf), 0.85)];
   }
 
   function drawLegend() {
     legend.replaceChildren();
     const colouring = colourings[chosen.colour];
-    if (!colouring || colouring.names.length > said.most) return;
+    if (!colouring || colouring.names.length > data.most) return;
     colouring.names.forEach((name, category) => {
       const button = make("button", "", name);
       button.title = name;
-      button.style.setProperty("--of", colouring.colors[category % colouring.colors.length]);
+      button.style.setProperty("--category", colouring.colors[category % colouring.colors.length]);
       button.setAttribute("aria-pressed", String(chosen.only === category));
       button.addEventListener("click", () => {
         chosen.only = chosen.only === category ? null : category;
@@ -196,9 +197,9 @@ async function drawMap(place, said) {
       hovermode: "closest",
       hoverdistance: 12,
       dragmode: "pan",
-      modebar: { bgcolor: "rgba(0,0,0,0)", color: "#8a8f99", activecolor: said.color },
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: "#8a8f99", activecolor: data.color },
     };
-    const config = configured({ ...said.config, scrollZoom: true });
+    const config = configured({ ...data.config, scrollZoom: true });
     for (const [number, area] of areas.entries()) {
       const points = panels[number].layouts[chosen.layout];
       area.parentElement.hidden = !points;
@@ -216,37 +217,36 @@ async function drawMap(place, said) {
         hint.hide();
       });
     }
-    place.dataset.drawn = chosen.layout;
+    element.dataset.drawn = chosen.layout;
   }
   await draw();
 }
 
 // --- what pulls and pushes an anchor
 
-const called = ({ name, place, text }) => [name, place, text].filter(Boolean).join(", ");
-
-const middle = (words) => (words.length > LONG ? `${words.slice(0, LONG / 2 - 1)}…${words.slice(-LONG / 2)}` : words);
+const middle = (text) => (text.length > LONG ? `${text.slice(0, LONG / 2 - 1)}…${text.slice(-LONG / 2)}` : text);
+const tileOfSample = (sample) => tileOf(sample.tile, [sample.name, sample.place, sample.text].filter(Boolean).join(", "), 44);
 
 // What a sample is called; the page shortens a long name or text at its end, an id in its middle.
-function spoken({ name, place, text }, more = "") {
-  const said = make("span", "sample");
-  for (const [kind, words, shown] of [["name", name], ["place", place, middle(place || "")], ["place", more], ["text", text]]) {
-    if (words) said.append(Object.assign(make("span", kind, shown || words), { title: words }));
+function nameOf({ name, place: id, text }, more = "") {
+  const label = make("span", "sample");
+  for (const [part, whole, shown] of [["name", name], ["place", id, middle(id || "")], ["place", more], ["text", text]]) {
+    if (whole) label.append(Object.assign(make("span", part, shown || whole), { title: whole }));
   }
-  return said;
+  return label;
 }
 
-function drawAnchors(place) {
-  const { anchors, captions } = dataOf(place.dataset.of);
+function drawAnchors(element) {
+  const { anchors, captions } = dataOf(element.dataset.source);
   const strip = make("div", "strip");
-  const found = make("div", "forces");
-  place.append(strip, found);
+  const forces = make("div", "forces");
+  element.append(strip, forces);
 
-  const side = (title, references, kind, largest) => {
-    const column = make("div", kind);
+  const side = (title, references, direction, largest) => {
+    const column = make("div", direction);
     column.append(make("h3", "", title));
     references.forEach((reference) => {
-      const { tile, cosine, strength, note } = reference;
+      const { cosine, strength, note } = reference;
       const line = make("div", "force");
       const bar = make("span", strength < 0 ? "bar against" : "bar");
       bar.style.width = `${(100 * Math.abs(strength)) / largest}%`;
@@ -254,8 +254,8 @@ function drawAnchors(place) {
       room.append(bar);
       const right = make("span", "right");
       const numbers = [`cosine ${cosine.toFixed(3)}`, Math.abs(strength).toPrecision(3), note];
-      right.append(room, spoken(reference, numbers.filter(Boolean).join(" · ")));
-      line.append(tileOf(tile, called(reference), 44), right);
+      right.append(room, nameOf(reference, numbers.filter(Boolean).join(" · ")));
+      line.append(tileOfSample(reference), right);
       column.append(line);
     });
     return column;
@@ -266,26 +266,25 @@ function drawAnchors(place) {
     const largest = Math.max(...[...pull, ...push].map(({ strength }) => Math.abs(strength)), 1e-30);
     [...strip.children].forEach((button, at) => button.setAttribute("aria-pressed", String(at === number)));
     const anchor = make("div", "chosen");
-    anchor.append(tileOf(anchors[number].tile, called(anchors[number]), 44), spoken(anchors[number]));
+    anchor.append(tileOfSample(anchors[number]), nameOf(anchors[number]));
     const sides = [side(captions.pull, pull, "pull", largest), side(captions.push, push, "push", largest)];
-    found.replaceChildren(anchor, ...sides, make("p", "", total));
+    forces.replaceChildren(anchor, ...sides, make("p", "", total));
   }
   anchors.forEach((anchor, number) => {
     const button = make("button", "anchor");
-    button.append(tileOf(anchor.tile, called(anchor), 44) || spoken(anchor));
+    button.append(tileOfSample(anchor) || nameOf(anchor));
     button.addEventListener("click", () => choose(number));
     strip.append(button);
   });
   choose(0);
-  place.dataset.drawn = "true";
+  element.dataset.drawn = "true";
 }
 
 // --- lists and commands to be copied
 
 async function copy(button) {
-  const before = button.previousElementSibling; // a file within the page, or the words themselves
-  const file = before.download && Uint8Array.from(atob(before.href.split(",")[1]), (of) => of.charCodeAt(0));
-  const text = file ? new TextDecoder().decode(file) : before.textContent;
+  const before = button.previousElementSibling; // a file within the page, or the text itself
+  const text = before.download ? new TextDecoder().decode(bytesOf(before.href.split(",")[1])) : before.textContent;
   try {
     await navigator.clipboard.writeText(text);
   } catch {

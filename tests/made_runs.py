@@ -1,0 +1,43 @@
+"""Runs that nothing has trained, with the features, scores and files of those that were, for tests of pages."""
+
+import torch
+
+from likewise.data import Ids, Parts, Samples
+from likewise.evaluation import FeatureParts, Features, save_features
+from likewise.runs import Run
+
+PARTS = ("train", "validation", "test")
+
+
+def made_run(folder, features=None, evaluations=(), *, beside=(), name="made", files=(), **facts):
+    """Write a run of these facts, files and features, with evaluations of the features and of others beside them."""
+    run = Run.create(folder, name)
+    run.describe(facts)
+    for file, content in dict(files).items():
+        run.write(file, content.encode())
+    for parts in () if features is None else (features, *beside):
+        for evaluation in evaluations:
+            run.add(evaluation(*parts))
+    if features is not None:
+        save_features(run.embeddings, features)
+    return run
+
+
+def thrice(features):
+    """The same features as every part."""
+    return FeatureParts(features, features, features)
+
+
+def pictured(names, counts, shape, noise, ids=None):
+    """Parts of pictures, in classes one after the other, and features that know the class up to some noise."""
+    generator = torch.Generator().manual_seed(0)
+    samples, features = [], []
+    for place, (part, count) in enumerate(zip(PARTS, counts, strict=True)):
+        labels, rows = torch.arange(count) % len(names), 10 * max(counts) * place + torch.arange(count).flip(0)
+        pictures = torch.randint(0, 256, (count, *shape), generator=generator, dtype=torch.uint8)
+        called = None if ids is None else Ids.of(f"{part}/{name}" for name in ids)
+        samples.append(Samples(pictures, labels, names, rows=rows, ids=called))
+        vectors = torch.nn.functional.one_hot(labels, max(4, len(names))).float()
+        vectors += noise * torch.randn(vectors.shape, generator=generator)
+        features.append(Features(vectors, labels, names, rows, part, ids=called))
+    return Parts(*samples), FeatureParts(*features)

@@ -1,8 +1,7 @@
 """The operator: one equation with two pair weights, evaluated exactly in linear memory."""
 
-from likewise.evaluation.choice import evaluate
 from likewise.operator.backends import Backend, no_triton
-from likewise.operator.contrast import contrast, log_sum_exp, pairwise_sum
+from likewise.operator.contrast import contrast, evaluate, log_sum_exp, pairwise_sum
 from likewise.operator.rows import normalized
 from likewise.operator.spec import ContrastSpec, Outcome, Push, Reduction
 

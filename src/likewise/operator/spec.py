@@ -8,7 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from likewise.pairs import PairWeight
-from likewise.pairs.weight import Factors, Split
+from likewise.pairs.expressions import Split
+from likewise.pairs.weight import Factors
 
 Reduction = Literal["mean", "sum", "none"]
 Function = Literal["softplus", "hinge", "squared hinge"]

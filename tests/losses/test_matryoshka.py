@@ -43,9 +43,8 @@ def test_widths_are_the_mean_of_a_loop(name, backend):
 
 @pytest.mark.parametrize("name", [name for name in SIGNATURES if name.startswith(REFUSED)])
 def test_what_has_one_width_is_refused(name):
-    with pytest.raises(ValueError, match=r"expected a loss whose inputs can be cut .*, got \w+Loss: it has") as told:
+    with pytest.raises(ValueError, match=r"^expected a loss whose inputs can be cut .*, got \w+Loss: it has .*$"):
         lw.Matryoshka(LOSSES[name].make(), (4, 2))
-    assert "\n" not in str(told.value)
 
 
 class Own(ContrastiveLoss):

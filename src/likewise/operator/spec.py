@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from likewise.pairs import PairWeight
-from likewise.pairs.weight import Factors, Split
+from likewise.pairs.expressions import Split
+from likewise.pairs.weight import Factors
 
 Reduction = Literal["mean", "sum", "none"]
 Function = Literal["softplus", "hinge", "squared hinge"]

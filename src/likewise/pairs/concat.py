@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from likewise.pairs.equal import NoPairs
-from likewise.pairs.expressions import PairWeight
-from likewise.pairs.weight import Split
+from likewise.pairs.expressions import PairWeight, Split
 
 
 @final

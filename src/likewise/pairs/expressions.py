@@ -3,7 +3,7 @@
 import copy
 import math
 from abc import ABC
-from typing import NoReturn, final
+from typing import NamedTuple, NoReturn, final
 
 import torch
 from jaxtyping import Float, Int
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from likewise.pairs import form
 from likewise.pairs.form import EVERYTHING, ClosedForm, Term
-from likewise.pairs.weight import Factors, Multiply, Slope, Split, Weight, check_operands, widest, with_gradient
+from likewise.pairs.weight import Factors, Multiply, Slope, Weight, check_operands, widest, with_gradient
 
 
 class PairWeight(Weight, ABC):
@@ -110,13 +110,20 @@ class PairWeight(Weight, ABC):
         result.given_row_sum = row_sums.detach().clone()
         return result
 
-    def split(self) -> Split:
+    def split(self) -> "Split":
         """Split a pull into what is evaluated within tiles and what is multiplied beside them; it is their sum."""
         return Split(self, None) if self.within_tiles else Split(None, self)
 
     def mean_over_row(self) -> "PairWeight":
         """Return the weights divided by the sum of their row; a row of zeros stays zero."""
         return RowMean(self)
+
+
+class Split(NamedTuple):
+    """A pull as the sum of what is evaluated within tiles and what beside them; None where there is no such part."""
+
+    within: PairWeight | None
+    beside: PairWeight | None
 
 
 class Derived(PairWeight, ABC):

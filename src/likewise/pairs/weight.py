@@ -233,15 +233,6 @@ class Factors(NamedTuple):
         return Factors(self.base, product(self.anchors, anchors), product(self.references, references))
 
 
-class Split(NamedTuple):
-    """A pull as the sum of two parts; None where there is no such part."""
-
-    within: "Weight | None"
-    """The part that is evaluated within tiles."""
-    beside: "Weight | None"
-    """The part that is multiplied with the references beside them."""
-
-
 def check_part(anchors: Tensor, references: Tensor, offset: int | None, name: str) -> None:
     """Raise unless anchors are the references from an offset on, if there is one; values are compared on a CPU only."""
     if offset is None or (anchors is references and offset == 0):

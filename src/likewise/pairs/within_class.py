@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from likewise.pairs.expressions import PairWeight
-from likewise.pairs.weight import Split, blocks
+from likewise.pairs.expressions import PairWeight, Split
+from likewise.pairs.weight import blocks
 
 BLOCK = 2**18
 """The number of weights computed at a time, unless a single row has more."""

@@ -117,13 +117,11 @@ def test_json_is_read_in_every_form_that_it_is_written_in(tmp_path):
         samples = Table(str(tmp_path / name)).load()
         assert samples.inputs.tolist() == [[k, 0.5] for k in range(4)], name
         assert samples.labels.tolist() == [0, 1, 0, 1]
-
-
-def test_numbers_may_be_strings_in_one_part_alone(tmp_path):
-    rows = [("x", "label"), *((k if k % 3 else str(k), "ab"[k % 2]) for k in range(12))]
-    table(tmp_path / "train.jsonl", rows)
-    table(tmp_path / "test.jsonl", [("x", "label"), (7, "a"), (9, "b")])
-    assert Table(str(tmp_path)).load().inputs.flatten().tolist() == [*range(12), 7, 9]
+    (tmp_path / "parts").mkdir()  # of which one alone has numbers as strings
+    mixed = [("x", "label"), *((k if k % 3 else str(k), "ab"[k % 2]) for k in range(12))]
+    table(tmp_path / "parts" / "train.jsonl", mixed)
+    table(tmp_path / "parts" / "test.jsonl", [("x", "label"), (7, "a"), (9, "b")])
+    assert Table(str(tmp_path / "parts")).load().inputs.flatten().tolist() == [*range(12), 7, 9]
 
 
 # Which columns are inputs
@@ -186,10 +184,8 @@ def test_columns_of_measurements_are_inputs(tmp_path, name):
     assert samples.columns == (name, "x", "y")
     numbers = [{"True": 1.0, "False": 0.0}.get(one) if name == "flag" else float(one) for one in MEASURED[name]]
     assert torch.equal(samples.inputs[:, 0], torch.tensor(numbers))
-
-
-def test_few_rows_never_identify_themselves(tmp_path):
-    assert Table(table(tmp_path / "t.csv", [("x", "label"), (1, "a"), (2, "b"), (3, "a")])).load().columns == ("x",)
+    few = [("x", "label"), (1, "a"), (2, "b"), (3, "a")]  # rows that never identify themselves
+    assert Table(table(tmp_path / "few.csv", few)).load().columns == ("x",)
 
 
 @pytest.mark.parametrize("odd", ["?", "12 %", '"1,000"', "1.5.2", "1_000", "-", "12a"])

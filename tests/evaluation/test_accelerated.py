@@ -7,8 +7,7 @@ import torch
 
 from likewise.evaluation import KNN, FeatureParts, Features, FewShot, LinearProbe, Retrieval, placing
 from likewise.evaluation.evaluation import Evaluation, ScoreCollector
-from likewise.evaluation.features import silent
-from likewise.evaluation.placing import with_room
+from likewise.evaluation.features import silent, with_room
 from likewise.runs import Run
 from likewise.runs.scores import Metric
 from likewise.workflows import Silent

@@ -33,7 +33,7 @@ from likewise.evaluation import (
     evaluate,
 )
 from likewise.evaluation.intervals import wilson
-from likewise.evaluation.own_rows import RowFingerprints, places_of_close
+from likewise.evaluation.nearest import RowFingerprints, places_of_close
 from likewise.runs import Run
 
 pytestmark = pytest.mark.slow

@@ -21,8 +21,8 @@ from likewise.evaluation import (
     knn,
     load_features,
 )
-from likewise.evaluation.array_files import is_arrays, read_arrays
-from likewise.evaluation.subsample import capped
+from likewise.evaluation.arrays import is_arrays, read_arrays
+from likewise.evaluation.features import capped
 from likewise.runs import Run
 from likewise.workflows import Silent, evaluate
 

@@ -27,10 +27,10 @@ from likewise.evaluation import (
     Robustness,
     applicable,
 )
-from likewise.evaluation.calibration import bin_indices, calibration_error
 from likewise.evaluation.intervals import bootstrap_indices
+from likewise.evaluation.linear import temperature_of
 from likewise.evaluation.out_of_distribution import Mahalanobis, auroc, false_positives, neighbour_of
-from likewise.evaluation.predictors import temperature_of
+from likewise.evaluation.probe_quality import bin_indices, calibration_error
 from likewise.runs import Run
 from likewise.runs.score_format import remarks
 
@@ -103,7 +103,7 @@ def test_a_probability_on_an_edge_belongs_to_the_bin_below():
 
 def test_the_interval_of_the_calibration_error_covers_the_truth():
     """Of probes that are calibrated, and of those that are too confident by 0.15, whose error is known to be 0.15."""
-    from likewise.evaluation.calibration import _bounds, _Stated  # noqa: PLC0415 - no probe is this well known
+    from likewise.evaluation.probe_quality import _bounds, _Stated  # noqa: PLC0415 - no probe is this well known
 
     generator = torch.Generator().manual_seed(0)
     for excess in (0.0, 0.15):

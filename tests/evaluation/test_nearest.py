@@ -10,8 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from likewise.evaluation import nearest as module
-from likewise.evaluation.duplicates import Groups, neighbours_labels
-from likewise.evaluation.nearest import Nearest, close_pairs, largest, nearest
+from likewise.evaluation.nearest import Groups, Nearest, close_pairs, largest, nearest, neighbours_labels
 
 
 @pytest.fixture(autouse=True)
@@ -149,7 +148,7 @@ def test_the_close_pairs_are_those_of_a_loop():
 
 @pytest.mark.parametrize("waiting", [1, 2**20])
 def test_groups_are_what_pairs_link(monkeypatch, waiting):
-    monkeypatch.setattr("likewise.evaluation.duplicates.MIN_WAITING_PAIRS", waiting)
+    monkeypatch.setattr("likewise.evaluation.nearest.MIN_WAITING_PAIRS", waiting)
     samples = vectors(60, 3)
     units = functional.normalize(samples.double())
     cosines = units @ units.T

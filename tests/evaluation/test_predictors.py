@@ -16,9 +16,10 @@ from torch import nn
 import likewise as lw
 from likewise.data import Samples
 from likewise.evaluation import KNN, FeatureParts, Features, LinearProbe, OwnClassifier, save_features
+from likewise.evaluation.knn import NeighbourPredictor
 from likewise.evaluation.label_metrics import best_thresholds
-from likewise.evaluation.novelty import NoveltyScore
-from likewise.evaluation.predictors import LinearPredictor, NeighbourPredictor, temperature_of
+from likewise.evaluation.linear import LinearPredictor, temperature_of
+from likewise.evaluation.out_of_distribution import NoveltyScore
 from likewise.evaluation.run_predictors import RunPredictors
 from likewise.models import MLP, ProjectionHead
 from likewise.runs import Run

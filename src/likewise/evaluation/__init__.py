@@ -1,7 +1,6 @@
 """Evaluations of frozen features: each takes features and labels, and knows no trainer."""
 
-from likewise.evaluation.calibration import Calibration
-from likewise.evaluation.choice import applicable
+from likewise.evaluation.choice import Results, applicable, evaluate
 from likewise.evaluation.clustering import Clustering
 from likewise.evaluation.cross_modal import CrossModalRetrieval
 from likewise.evaluation.evaluation import Evaluation, ScoreCollector
@@ -11,16 +10,12 @@ from likewise.evaluation.few_shot import FewShot
 from likewise.evaluation.intervals import Difference, paired_difference
 from likewise.evaluation.knn import KNN
 from likewise.evaluation.linear import LinearProbe
-from likewise.evaluation.novelty import NoveltyScore
-from likewise.evaluation.out_of_distribution import OutOfDistribution
-from likewise.evaluation.prediction_table import Predictions
-from likewise.evaluation.predictions import OwnClassifier
-from likewise.evaluation.predictors import Predictor
+from likewise.evaluation.out_of_distribution import NoveltyScore, OutOfDistribution
+from likewise.evaluation.predictions import OwnClassifier, Predictor
+from likewise.evaluation.probe_quality import Calibration, Robustness
 from likewise.evaluation.raw import raw_features
-from likewise.evaluation.results import Results, evaluate
 from likewise.evaluation.retrieval import Retrieval
-from likewise.evaluation.robustness import Robustness
-from likewise.evaluation.run_predictors import RunPredictors
+from likewise.evaluation.run_predictors import Predictions, RunPredictors
 from likewise.evaluation.widths import Widths
 from likewise.evaluation.within_class import WithinClass
 from likewise.evaluation.zero_shot import ZeroShot

@@ -7,16 +7,16 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn import functional
 
 from likewise.data import Samples, never_apart
 from likewise.evaluation.arrays import array_of, vectors_of
 from likewise.evaluation.evaluation import Evaluation, ScoreCollector, as_int_list
 from likewise.evaluation.features import Bar, FeatureParts, Features, silent
 from likewise.evaluation.intervals import mean_share, median, share
-from likewise.evaluation.nearest import rank_gallery
-from likewise.evaluation.own_rows import own_rows
+from likewise.evaluation.nearest import CACHE_TILE, own_rows, sort_keys
 from likewise.runs.score_format import format_count
 from likewise.runs.scores import Metric, Result
 
@@ -189,3 +189,45 @@ def sides_of(pairs: Features) -> tuple[Features, Features, Int[Tensor, "n 2"]]:
     sides = (pairs, replace(pairs.counterparts, rows=pairs.numbers, part=pairs.part))
     (rows, places), (other_rows, other_places) = (side.unique_index for side in sides)
     return sides[0][rows], sides[1][other_rows], torch.stack([places, other_places], dim=1)
+
+
+def rank_gallery(
+    queries: Float[Tensor, "m d"],
+    gallery: Float[Tensor, "r d"],
+    pairs: Int[Tensor, "p 2"],
+    depth: int,
+    *,
+    own_index: Int[Tensor, " m"] | None = None,
+    progress: Bar = silent,
+    doing: str = "ranking",
+) -> tuple[Int[Tensor, " m"], Bool[Tensor, "m k"]]:
+    """Rank a whole gallery for queries by cosine similarity: exact, a tile at a time, in the order of `nearest`.
+
+    `pairs` are places of a query and of a right answer; `own_index` is the place in the gallery that is left out for
+    each query, no right answer of it. Returned are the rank of each query's first right answer, from 1, or 0 without
+    one, and which of the `depth` nearest are right.
+    """
+    units, gallery_units = functional.normalize(queries.float()), functional.normalize(gallery.float())
+    order = torch.randperm(len(gallery_units), generator=torch.Generator().manual_seed(0))
+    columns = torch.arange(len(gallery_units))
+    back = order.argsort()
+    query, position = pairs[:, 0], back[pairs[:, 1]]
+    by_query = query.argsort()
+    query, position = query[by_query], position[by_query]
+    shuffled, right = gallery_units[order].T, query * len(gallery_units) + position
+    first = torch.zeros(len(units), dtype=torch.int64)
+    hits = torch.zeros(len(units), min(depth, len(gallery_units)), dtype=torch.bool)
+    rows = max(1, CACHE_TILE["cpu"] // max(1, len(gallery_units)))
+    for start in progress(range(0, len(units), rows), doing):
+        part = slice(start, min(start + rows, len(units)))
+        keys = sort_keys(units[part] @ shuffled, columns)
+        if own_index is not None:
+            keys.scatter_(1, back[own_index[part]].unsqueeze(1), torch.iinfo(torch.int64).min)
+        these = slice(*torch.searchsorted(query, torch.tensor([part.start, part.stop])).tolist())
+        row = query[these] - start
+        best = torch.full((len(keys),), torch.iinfo(torch.int64).max)
+        best.scatter_reduce_(0, row, keys[row, position[these]], "amax", include_self=False)
+        first[part] = (keys >= best.unsqueeze(1)).sum(dim=1)
+        near = keys.topk(hits.shape[1], dim=1).indices
+        hits[part] = torch.isin(near + torch.arange(start, part.stop).unsqueeze(1) * len(gallery_units), right[these])
+    return first, hits

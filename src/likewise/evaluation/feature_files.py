@@ -15,8 +15,7 @@ from likewise.data.arrays import ArrayRows, ids_of, labels_of, parts_of_arrays, 
 from likewise.data.groups import grouped
 from likewise.data.ids import Ids
 from likewise.data.sides import contents, numbered
-from likewise.evaluation.array_files import NAMES, link_array, map_linked, read_arrays
-from likewise.evaluation.arrays import cut, features_of_parts, vectors_of
+from likewise.evaluation.arrays import NAMES, cut, features_of_parts, link_array, map_linked, read_arrays, vectors_of
 from likewise.evaluation.features import FeatureParts, Features
 from likewise.files.formats import PARTS
 

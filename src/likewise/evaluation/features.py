@@ -1,6 +1,6 @@
-"""Features: vectors of samples with their labels, checked once, as every evaluation takes them, and their origin."""
+"""Features: vectors of samples with labels, checked once, their origin, subsamples of them, and their device."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, final
 
@@ -21,6 +21,8 @@ MAX_NAMED_LABELS = 5  # of a sample
 CHECK_BATCH = 2**14  # samples at a time
 Bar = Callable[[Iterable[Any], str], Iterable[Any]]
 """Wraps an iterable of an evaluation, with a description of what it does; as tqdm does."""
+CPU = torch.device("cpu")
+COPIES = 6  # of the features on a GPU: as they come, standardised, of a refit both once more, and some to spare
 
 
 def silent(walked: Iterable[Any], doing: str) -> Iterable[Any]:
@@ -340,3 +342,47 @@ def _tensor(values: Any, name: str) -> Tensor:
     if array.dtype.kind not in "biuf":
         raise ValueError(f"expected {name} as numbers, got {array.dtype}: number classes from 0, and give their names")
     return torch.from_numpy(array)
+
+
+class Subsample(NamedTuple):
+    """Samples of a part, and how many each class or label has in the whole part, (C,), where they are a subset."""
+
+    samples: Samples
+    whole: Int[Tensor, " c"] | None = None
+
+    def of(self, features: Features) -> Features:
+        """Return features of these samples with the counts of the whole part that they come from."""
+        return features if self.whole is None else replace(features, whole=self.whole)
+
+
+def capped(parts: Sequence[Samples], most: int | None) -> list[Subsample]:
+    """Subsample each of three parts to `most`; classes that are not trained on stay whole."""
+    train, validation, test = (part.as_evaluated().numbered() for part in parts)
+    new = test.label_kind == "classes" and not closed(train, test)
+    subsamples: list[Subsample] = []
+    for part, whole_classes in ((train, False), (validation, new), (test, new)):
+        few = part if most is None else part.fewer(most, whole_classes=whole_classes)
+        subsamples.append(Subsample(few, None if few is part or part.labels is None else part.counts))
+    return subsamples
+
+
+def capped_features(features: FeatureParts, most: int | None) -> FeatureParts:
+    """Return at most `most` features of each part, chosen as `capped` chooses samples."""
+    if most is None:
+        return features
+    train, validation, test = features
+    new = test.label_kind == "classes" and not features.closed
+    return FeatureParts(train.fewer(most), *(part.fewer(most, whole_classes=new) for part in (validation, test)))
+
+
+def with_room(device: torch.device, count: int, width: int) -> torch.device:
+    """Return the device if features can be evaluated there: a GPU with room for them and their copies; else the CPU."""
+    if device.type != "cuda":  # others have no float64
+        return CPU
+    return device if torch.cuda.mem_get_info(device)[0] > COPIES * 4 * count * width else CPU
+
+
+def features_on(device: torch.device, features: FeatureParts) -> FeatureParts:
+    """Return features with their vectors on a device, if there is room for them."""
+    target = with_room(device, sum(map(len, features)), features.test.vectors.shape[1])
+    return features if target == CPU else features.to(target)

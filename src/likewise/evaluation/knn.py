@@ -1,7 +1,7 @@
-"""k nearest neighbours: do the training samples nearest to a test sample have its class, or its labels?"""
+"""k nearest neighbours: do the training samples nearest to a sample have its class, or labels; prediction by them."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import ClassVar, Literal, final, get_args
 
@@ -11,14 +11,15 @@ from torch import Tensor
 
 from likewise.evaluation.evaluation import Evaluation, needs_seen_labels
 from likewise.evaluation.features import Bar, FeatureParts, Features, joined, labelled_validation, silent
-from likewise.evaluation.nearest import nearest
-from likewise.evaluation.own_rows import own_rows
-from likewise.evaluation.predictions import Predicted, score_predictions, selecting_score
+from likewise.evaluation.nearest import nearest, own_rows
+from likewise.evaluation.predictions import Predicted, Predictor, Thresholds, score_predictions, selecting_score
 from likewise.runs.scores import Result, Score
 
 Weights = Literal["uniform", "similarity"]
 Setting = tuple[int, Weights]
 WEIGHTS: tuple[Weights, ...] = get_args(Weights)
+
+
 KS = (1, 3, 5, 10, 20, 50, 100, 200)
 TEMPERATURE = 0.07
 LABELS = 2**22  # of neighbours at a time: 16 MiB in float32
@@ -180,6 +181,49 @@ class KNN(Evaluation):
         if weighting == "uniform":
             return 1 + TIE_BREAK * similarities
         return torch.exp((similarities - similarities[:, :1]) / self.temperature)
+
+
+@final
+@dataclass(frozen=True, repr=False)
+class NeighbourPredictor(Predictor):
+    """Predicts by the share of the votes of the k nearest training samples, as `KNN` does.
+
+        score_c = Σ_{j ∈ k nearest, c ∈ y_j} w_j / Σ_{j ∈ k nearest} w_j,   w_j = 1 or exp(s_j/temperature)
+
+    Training sample j has the class, or the labels, y_j.
+    """
+
+    train: Features
+    k: int
+    weights: Weights
+    temperature: float = TEMPERATURE
+
+    @classmethod
+    def of(
+        cls, train: Features, k: int, weights: Weights, temperature: float = TEMPERATURE,
+        validation: Features | None = None,
+    ) -> "NeighbourPredictor":  # fmt: skip
+        """Make it, and choose thresholds of labels on validation samples, which are not among those that vote."""
+        made = cls(KNN.name, train.names, train.vectors.shape[1], train, min(k, len(train)), weights, temperature)
+        if train.label_kind == "classes":
+            return made
+        some = train[torch.arange(0)] if validation is None else validation
+        scores = made.scores(some.vectors)
+        chosen = Thresholds.choose(Predicted(scores, some))
+        return replace(made, thresholds=chosen.to_predict, few=int(chosen.few.sum()))
+
+    def __repr__(self) -> str:
+        return f"NeighbourPredictor({self.k} of {len(self.train):,}, {self.weights})"
+
+    def __str__(self) -> str:
+        return f"the nearest {self.k} of {len(self.train):,} samples"
+
+    def _scores(self, vectors: Tensor) -> Tensor:
+        knn, scores = KNN(temperature=self.temperature), [torch.zeros(0, len(self.names))]
+        for _, _, votes in knn.votes(self.train, vectors.float(), [self.k], [self.weights]):
+            shares = votes / votes.sum(dim=1, keepdim=True) if self.train.label_kind == "classes" else votes
+            scores.append(shares.cpu())
+        return torch.cat(scores)
 
 
 @final

@@ -165,3 +165,9 @@ def _ties(ordered: Float[Tensor, "k m"]) -> tuple[Tensor, Tensor]:
 
 def _from(values: Tensor, first: Tensor) -> Tensor:
     return values.flip(1).cumsum(dim=1).flip(1).gather(1, first)
+
+
+def jaccard(first: Bool[Tensor, "... l"], second: Bool[Tensor, "... l"]) -> Float[Tensor, "..."]:
+    """Return how alike label sets are: labels that both have, of those that either has; 0 for two empty sets."""
+    both, either = (first & second).sum(dim=-1).double(), (first | second).sum(dim=-1)
+    return both / either.clamp(min=1)

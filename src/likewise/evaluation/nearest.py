@@ -1,14 +1,19 @@
-"""The nearest vectors by cosine similarity, exact, tile by tile: never all pairs in memory."""
+"""Search by cosine similarity, exact and tile by tile: the nearest vectors, queries' own rows, near duplicates."""
 
-from collections.abc import Callable, Iterator
-from typing import final
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Self, final
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from likewise.evaluation.features import Bar, silent
+from likewise.evaluation.features import CHECK_BATCH, Bar, Features, silent
+from likewise.evaluation.label_metrics import jaccard
+from likewise.runs.scores import ENCODER
 
 TILE = 2**23  # similarities at a time: 32 MiB in float32
 MAX_TILE = 2**25  # similarities at a time where references are many: products are fast with so many queries
@@ -21,6 +26,11 @@ BLOCK = 64  # similarities of which the largest is looked at first
 MIN_BLOCKS = 32  # of a tile
 MIN_BLOCK = 4  # columns of which `largest` looks at the maximum first
 LAST_PLACE = 2**32 - 1  # beyond every reference's
+PROJECTIONS = 8
+ROUNDING = 1e-5  # of a row's norm; what float32 makes of one input in batches of other sizes is nearer
+WINDOW = 64  # rows of the gallery, nearest by their first projection, that a query is compared with
+MIN_WAITING_PAIRS = 2**20  # pairs collected before groups are merged, at least
+_NONE = torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
 
 
 def nearest(
@@ -95,48 +105,6 @@ def largest(tile: Float[Tensor, "m n"], count: int) -> tuple[Float[Tensor, "m k"
     return top.values, columns.gather(1, top.indices)
 
 
-def rank_gallery(
-    queries: Float[Tensor, "m d"],
-    gallery: Float[Tensor, "r d"],
-    pairs: Int[Tensor, "p 2"],
-    depth: int,
-    *,
-    own_index: Int[Tensor, " m"] | None = None,
-    progress: Bar = silent,
-    doing: str = "ranking",
-) -> tuple[Int[Tensor, " m"], Bool[Tensor, "m k"]]:
-    """Rank a whole gallery for queries by cosine similarity: exact, a tile at a time, in the order of `nearest`.
-
-    `pairs` are places of a query and of a right answer; `own_index` is the place in the gallery that is left out for
-    each query, no right answer of it. Returned are the rank of each query's first right answer, from 1, or 0 without
-    one, and which of the `depth` nearest are right.
-    """
-    units, gallery_units = functional.normalize(queries.float()), functional.normalize(gallery.float())
-    order = torch.randperm(len(gallery_units), generator=torch.Generator().manual_seed(0))
-    columns = torch.arange(len(gallery_units))
-    back = order.argsort()
-    query, position = pairs[:, 0], back[pairs[:, 1]]
-    by_query = query.argsort()
-    query, position = query[by_query], position[by_query]
-    shuffled, right = gallery_units[order].T, query * len(gallery_units) + position
-    first = torch.zeros(len(units), dtype=torch.int64)
-    hits = torch.zeros(len(units), min(depth, len(gallery_units)), dtype=torch.bool)
-    rows = max(1, CACHE_TILE["cpu"] // max(1, len(gallery_units)))
-    for start in progress(range(0, len(units), rows), doing):
-        part = slice(start, min(start + rows, len(units)))
-        keys = _keys(units[part] @ shuffled, columns)
-        if own_index is not None:
-            keys.scatter_(1, back[own_index[part]].unsqueeze(1), torch.iinfo(torch.int64).min)
-        these = slice(*torch.searchsorted(query, torch.tensor([part.start, part.stop])).tolist())
-        row = query[these] - start
-        best = torch.full((len(keys),), torch.iinfo(torch.int64).max)
-        best.scatter_reduce_(0, row, keys[row, position[these]], "amax", include_self=False)
-        first[part] = (keys >= best.unsqueeze(1)).sum(dim=1)
-        near = keys.topk(hits.shape[1], dim=1).indices
-        hits[part] = torch.isin(near + torch.arange(start, part.stop).unsqueeze(1) * len(gallery_units), right[these])
-    return first, hits
-
-
 @final
 class Nearest:
     """The nearest references of queries by cosine similarity; references may come piece by piece.
@@ -159,7 +127,7 @@ class Nearest:
         but: Callable[[slice, slice, Tensor], Tensor] | None = None,
     ) -> None:
         self._units, self._least, self._own, self._but = functional.normalize(queries.float()), least, own_index, but
-        self._keys = _keys(self._units.new_full((len(queries), count), -torch.inf), LAST_PLACE)
+        self._keys = sort_keys(self._units.new_full((len(queries), count), -torch.inf), LAST_PLACE)
         self._bound = self._units.new_full((len(queries), 1), max(least, torch.finfo().min))
         self._waiting: list[tuple[Tensor, Tensor, Tensor]] = []
         self._found = torch.zeros_like(self._keys[:, 0])
@@ -188,7 +156,7 @@ class Nearest:
             mask = values >= bound[hits // maxima.shape[1]]
             hit, column = mask.nonzero(as_tuple=True)
             row, block = hits[hit] // maxima.shape[1], hits[hit] % maxima.shape[1]
-            self._wait(row + start, _keys(values[mask], block * BLOCK + column + (self._seen + first)))
+            self._wait(row + start, sort_keys(values[mask], block * BLOCK + column + (self._seen + first)))
             if sum(len(indices) for indices, *_ in self._waiting) > count * len(tile):
                 self._merge()
         self._merge()
@@ -225,7 +193,7 @@ class Nearest:
         self._waiting = []
 
 
-def _keys(similarities: Float[Tensor, "..."], places: Int[Tensor, "..."] | int) -> Int[Tensor, "..."]:
+def sort_keys(similarities: Float[Tensor, "..."], places: Int[Tensor, "..."] | int) -> Int[Tensor, "..."]:
     """Pack each similarity and place into one integer: larger for larger similarities, of ties for earlier places."""
     bits = (similarities + 0.0).view(torch.int32)  # which turns −0 into 0
     return ((bits ^ ((bits >> 31) & 0x7FFF_FFFF)).long() << 32) + (LAST_PLACE - places)
@@ -264,3 +232,164 @@ def _tiles(
             torch.mm(some, chunk.T, out=tile[:, : len(chunk)])
             tile[:, len(chunk) :] = -torch.inf
             yield start, first, tile
+
+
+@final
+@dataclass(frozen=True)
+class RowFingerprints:
+    """Fingerprints of rows, which tell whether they are the same, on the CPU."""
+
+    keys: Int[Tensor, " n"]  # a hash of each row's bits and label
+    labels: Int[Tensor, " n"]  # a hash of each label; 0 where labels don't count
+    projections: Float[Tensor, "n p"]  # inner products with random directions, float64
+    norms: Float[Tensor, " n"]  # float64
+
+    @classmethod
+    def of(cls, pieces: Iterable[Float[Tensor, "n d"]], labels: Float[Tensor, "n l"] | None = None) -> Self:
+        """Read rows, some at a time."""
+        fingerprints: list[tuple[Tensor, Tensor, Tensor]] = []
+        for some in (some for piece in pieces for some in piece.detach().split(CHECK_BATCH)):
+            directions = torch.randn(some.shape[1], PROJECTIONS, generator=torch.Generator().manual_seed(0))
+            wide = some.double()
+            projections = wide @ directions.to(wide.device, wide.dtype)
+            fingerprints.append((rowsort_keys(some), projections.cpu(), wide.norm(dim=1).cpu()))
+        keys, projections, norms = (torch.cat(tensors) for tensors in zip(*fingerprints, strict=True))
+        hashed = torch.zeros_like(keys) if labels is None else rowsort_keys(labels)
+        return cls(keys + 3 * hashed, hashed, projections, norms)
+
+
+def rowsort_keys(vectors: Float[Tensor, "n d"]) -> Int[Tensor, " n"]:
+    """Return a number of 64 bits for each row, the same for rows that are equal bit for bit, on the CPU."""
+    drawn = torch.randint(-(2**62), 2**62, (vectors.shape[1],), generator=torch.Generator().manual_seed(0))
+    mixed = (vectors.float() + 0.0).view(torch.int32).long() * (2 * drawn + 1).to(vectors.device)  # −0 becomes 0
+    return (mixed ^ (mixed >> 29)).sum(dim=1).cpu()
+
+
+def places_of_equal(queries: Int[Tensor, " m"], gallery: Int[Tensor, " r"]) -> Int[Tensor, " m"]:
+    """Return the place of each query's equal in the gallery, by their keys, or -1; duplicates are matched in order."""
+    ordered, order = gallery.sort(stable=True)
+    first, end = (torch.searchsorted(ordered, queries, right=right) for right in (False, True))
+    known, by_key = queries.sort(stable=True)
+    turn = torch.empty_like(by_key)
+    turn[by_key] = torch.arange(len(known)) - torch.searchsorted(known, known)
+    position = torch.minimum(first + turn, end - 1).clamp(min=0)
+    return torch.full_like(queries, -1) if not len(order) else order[position].where(end > first, -1)
+
+
+def places_of_close(queries: RowFingerprints, gallery: RowFingerprints) -> Int[Tensor, " m"]:
+    """Return the place of a gallery row that equals each query up to rounding, and in its label, or -1.
+
+    Rows x and y whose difference is of norm ε differ by about ε in every projection. So the rows nearest by the first
+    projection are the candidates, and the other projections decide. Memory is O(M + R).
+    """
+    ordered, order = gallery.projections[:, 0].sort(stable=True)
+    matches = torch.full_like(queries.keys, -1)
+    if not len(order):
+        return matches
+    around = torch.arange(min(WINDOW, len(order)))
+    for rows in torch.arange(len(matches)).split(CHECK_BATCH // 4):
+        middle = torch.searchsorted(ordered, queries.projections[rows, 0].contiguous())
+        first = (middle - WINDOW // 2).clamp(max=len(order) - len(around)).clamp(min=0)
+        places = order[first.unsqueeze(1) + around]
+        away = (gallery.projections[places] - queries.projections[rows].unsqueeze(1)).abs().amax(dim=2)
+        away = away.where(gallery.labels[places] == queries.labels[rows].unsqueeze(1), torch.inf)
+        least, nearest = away.min(dim=1)
+        close = least <= ROUNDING * queries.norms[rows]
+        matches[rows] = places.gather(1, nearest.unsqueeze(1)).squeeze(1).where(close, -1)
+    return matches
+
+
+def classes_among(queries: Features, gallery: Features) -> Int[Tensor, " m"]:
+    """Return the queries' classes in the gallery's numbering, which may differ; -1 for a class that it lacks."""
+    numbers = {name: number for number, name in enumerate(gallery.names)}
+    return torch.tensor([numbers.get(name, -1) for name in queries.names], dtype=torch.int64)[queries.classes]
+
+
+def own_places(
+    queries: RowFingerprints, gallery: RowFingerprints, *, included: bool
+) -> tuple[Int[Tensor, " m"] | None, tuple[str, ...]]:
+    """Return the place of each query's own row in a gallery that includes them, or None, and notes on equal rows.
+
+    Where half of the queries or more are rows of a gallery that is not said to include them, there is a warning, too.
+    """
+    own_index = places_of_equal(queries.keys, gallery.keys)
+    own_index = own_index.where(own_index >= 0, places_of_close(queries, gallery))
+    if included and (missing := int((own_index < 0).sum())):
+        error = f"expected each query's own row in the gallery, got {missing:,} of {len(own_index):,} queries without"
+        raise ValueError(f"{error}: leave out gallery_includes_queries, or add their rows, with their labels")
+    match_count = int(((own_index >= 0) & (queries.norms > 0)).sum())  # zeros are similar to nothing
+    if included or not match_count:
+        return own_index if included else None, ()
+    note = f"{match_count:,} of {len(own_index):,} queries are rows of the gallery, too"
+    if 2 * match_count >= len(own_index):
+        remedy = "gallery_includes_queries leaves each query's own row out, or drop these rows"
+        warnings.warn(f"{note}, and find themselves: {remedy}", stacklevel=6)
+    return None, (note,)
+
+
+def own_rows(
+    queries: Features, gallery: Features, *, included: bool
+) -> tuple[Int[Tensor, " m"] | None, tuple[str, ...]]:
+    """Return what `own_places` does, for features: a query's own row has its label; raw inputs get no notes."""
+    if not included and (queries.part, queries.kind) != ("test", ENCODER):
+        return None, ()
+    labels: tuple[Tensor | None, Tensor | None] = (None, None)
+    if included and queries.labels is not None and gallery.labels is not None:
+        of_sets = queries.label_kind == "label sets"
+        labels = (queries.sets, gallery.sets) if of_sets else (classes_among(queries, gallery), gallery.classes)
+    fingerprints = (
+        RowFingerprints.of([features.vectors], None if marks is None else marks.float().reshape(len(marks), -1))
+        for features, marks in zip((queries, gallery), labels, strict=True)
+    )
+    return own_places(*fingerprints, included=included)
+
+
+@final
+class Groups:
+    """Groups of samples: two are in one group if a chain of close pairs connects them, of which few are in memory."""
+
+    def __init__(self, count: int) -> None:
+        self.closest = torch.full((count,), -torch.inf)
+        self._group = np.arange(count)
+        self._waiting = [_NONE]
+
+    def link(self, rows: Int[Tensor, " p"], columns: Int[Tensor, " p"], similarities: Float[Tensor, " p"]) -> None:
+        """Link the samples of close pairs, given by their indices."""
+        for index in (rows, columns):
+            self.closest.scatter_reduce_(0, index, similarities.float(), "amax")
+        group = torch.from_numpy(self._group)
+        new = group[rows] != group[columns]
+        self._waiting.append((rows[new], columns[new]))
+        if sum(len(indices) for indices, _ in self._waiting) > max(MIN_WAITING_PAIRS, len(group)):
+            self._merge()
+
+    def members(self) -> list[Int[Tensor, " n"]]:
+        """Return the indices of the samples of each group with at least two, largest groups first."""
+        self._merge()
+        group = torch.from_numpy(self._group)
+        order = group.argsort(stable=True)
+        groups = [rows for rows in order.split(torch.bincount(group).tolist()) if len(rows) > 1]
+        return sorted(groups, key=lambda rows: (-len(rows), -float(self.closest[rows].max()), int(rows[0])))
+
+    def _merge(self) -> None:
+        from scipy.sparse import coo_array  # noqa: PLC0415 - a first prediction need not wait for it
+        from scipy.sparse.csgraph import connected_components  # noqa: PLC0415 - likewise
+
+        rows, columns = (self._group[torch.cat(indices).numpy()] for indices in zip(*self._waiting, strict=True))
+        links = coo_array((np.ones(len(rows), dtype=bool), (rows, columns)), shape=(len(self._group),) * 2)
+        self._group = connected_components(links, directed=False)[1][self._group]
+        self._waiting = [_NONE]
+
+
+def neighbours_labels(
+    labels: Int[Tensor, " n"] | Bool[Tensor, "n l"], rows: slice, indices: Int[Tensor, "m k"]
+) -> tuple[Float[Tensor, " m"], Int[Tensor, " m"] | Bool[Tensor, "m l"]]:
+    """Return how far the neighbours of samples agree with their labels, and what labels the neighbours would give.
+
+    For classes: the share of the k neighbours with the sample's class, and their most frequent class; for label sets:
+    the mean Jaccard similarity, and the labels that more than half of the neighbours have.
+    """
+    mine, near = labels[rows].unsqueeze(1), labels[indices]
+    if labels.ndim == 2:
+        return jaccard(mine, near).mean(dim=1).float(), 2 * near.sum(dim=1) > near.shape[1]
+    return (near == mine).float().mean(dim=1), near.mode(dim=1).values

@@ -1,7 +1,8 @@
-"""Scores of predicted classes and label sets, whoever predicts, also of the classifier that a run trained itself."""
+"""Predictors of classes and label sets, and scores of predictions, also of the classifier that a run trained itself."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, final
 
 import torch
@@ -18,6 +19,7 @@ ACCURACY = Metric("accuracy", selects=True)
 MANY_SAMPLES = 100  # a class with more training samples has many
 FEW_SAMPLES = 20  # a class with fewer has few
 HALF = 0.5  # the default threshold of probabilities
+MIN_LABEL_PROBABILITY = 0.05  # of a label that is given
 MICRO, MACRO, F1 = Metric("micro-F1"), Metric("macro-F1"), Metric("F1")
 MICRO_AT_HALF, MACRO_AT_HALF = (Metric(f"{name}-F1 at {HALF}", shown=False) for name in ("micro", "macro"))
 MEAN_PRECISION, PRECISION = Metric("mAP", selects=True), Metric("average precision")
@@ -159,6 +161,46 @@ class Thresholds:
         common = float(best_thresholds(validation.values.reshape(-1, 1), validation.sets.reshape(-1, 1)))
         per_label, few = best_thresholds(validation.values, validation.sets), validation.sets.sum(dim=0) < MIN_SAMPLES
         return cls(common, per_label.nan_to_num(common), few, int(per_label.isnan().sum()))
+
+
+@dataclass(frozen=True)
+class Predictor(ABC):
+    """Abstract: predicts the classes or label sets of new features.
+
+    Args:
+        by: Name of the predictor, such as "linear probe".
+        names: The classes or labels, C of them.
+        width: The length of a feature vector.
+        thresholds: Above which scores labels are predicted, (L,); None for classes.
+        probabilities: Whether its scores are probabilities: of classes they are.
+        few: How many labels share a common threshold, as validation has fewer than 5 samples of each.
+    """
+
+    by: str
+    names: tuple[str, ...]
+    width: int
+    thresholds: Float[Tensor, " l"] | None = field(default=None, kw_only=True)
+    probabilities: bool = field(default=True, kw_only=True)
+    few: int = field(default=0, kw_only=True)
+
+    def __str__(self) -> str:
+        return self.by
+
+    @property
+    def limits(self) -> Float[Tensor, " l"] | None:
+        """The scores above which labels are given, (L,): thresholds, no probability below `MIN_LABEL_PROBABILITY`."""
+        limits = self.thresholds
+        return limits.clamp(min=MIN_LABEL_PROBABILITY) if limits is not None and self.probabilities else limits
+
+    def scores(self, vectors: Float[Tensor, "m d"]) -> Float[Tensor, "m c"]:
+        """Return the probability of each class, (M, C), which sum to 1, or the score of each label, (M, L)."""
+        if vectors.ndim != 2 or vectors.shape[1] != self.width:
+            got = f"got {tuple(vectors.shape)}: encode the inputs with the encoder of this run"
+            raise ValueError(f"expected features (M, {self.width}), as the {self.by} learned from, {got}")
+        return self._scores(vectors)
+
+    @abstractmethod
+    def _scores(self, vectors: Tensor) -> Tensor: ...
 
 
 @final

@@ -1,6 +1,7 @@
-"""Raw inputs as features: what the same evaluations find without an encoder. Of texts these are weights of words."""
+"""Features without a training: raw inputs, of texts weights of words; and of another source's samples."""
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -9,8 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
-from likewise.data import Parts, Samples, Texts
-from likewise.data.lazy_inputs import LazyInputs
+from likewise.data import Parts, Samples, Source, Texts
+from likewise.data.lazy_inputs import LazyInputs, files_of, in_words, readable, unreadable
 from likewise.evaluation.features import FeatureParts, Features, Origin
 from likewise.evaluation.logistic_regression import MIN_VARIATION
 from likewise.files.formats import PARTS
@@ -136,3 +137,36 @@ def _take_subset(samples: Samples, among: Features | None, most: int, seed: int,
     if among is not None and numbered.rows is not None:
         numbered = numbered[torch.isin(numbered.rows, among.numbers)]
     return numbered.fewer(most, seed, whole_classes=whole_classes)
+
+
+def why_not_fitting(test: Features, samples: Samples) -> str | None:
+    """Return why samples can't be encoded as the test part was; None where they can."""
+    shape, origin, width = samples.input_shape, test.origin, test.vectors.shape[1]
+    if origin is None and test.kind == RAW:
+        fits, expected = torch.Size(shape).numel() == width, f"of {width} numbers"
+    else:
+        needed = (width,) if origin is None else origin.input_shape
+        fits, expected = tuple(shape) == needed, f"of shape {needed}"
+    return None if fits else f"inputs {expected}, and those of the source are {tuple(shape)}"
+
+
+def encoded_as(test: Features, samples: Samples, what: str) -> tuple[Float[Tensor, "n d"], Samples]:
+    """Return the features of samples, and the samples that could be read; a warning names the others."""
+    if test.origin is not None:
+        vectors = test.origin.encode(samples.inputs)
+    elif test.kind == RAW:
+        vectors = as_vectors(samples)
+    else:
+        vectors = samples.inputs[torch.arange(len(samples))].float()
+    rows = torch.arange(len(samples))
+    if lost := unreadable(samples.inputs, rows):
+        warnings.warn(f"of {what}: {in_words(files_of(lost))}", stacklevel=2)
+        kept = readable(samples.inputs, rows)
+        vectors, samples = vectors[kept], samples[kept]
+    return vectors, samples
+
+
+def words_of(source: Source) -> str:
+    """Return a source in words: its class, and its name or path."""
+    known = (getattr(source, name, None) for name in ("name", "path"))
+    return " ".join([type(source).__name__, *(str(value) for value in known if value is not None)])

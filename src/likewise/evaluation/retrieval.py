@@ -14,10 +14,10 @@ from likewise.data import Samples, Source
 from likewise.evaluation.arrays import gather_samples, three_parts
 from likewise.evaluation.evaluation import Evaluation, ScoreCollector, as_int_list
 from likewise.evaluation.features import Bar, FeatureParts, Features, joined, silent
-from likewise.evaluation.from_source import encoded_as, why_not_fitting, words_of
 from likewise.evaluation.intervals import mean_share, share
-from likewise.evaluation.nearest import TILE, nearest
-from likewise.evaluation.own_rows import classes_among, label_sets_among, own_rows
+from likewise.evaluation.label_metrics import jaccard
+from likewise.evaluation.nearest import TILE, classes_among, nearest, own_rows
+from likewise.evaluation.raw import encoded_as, why_not_fitting, words_of
 from likewise.runs.score_format import format_count
 from likewise.runs.scores import Metric, Result
 
@@ -331,12 +331,6 @@ def add_mean(
     collector.add(metric, *scored, classes=None if classes is None else len(classes.unique()), **details)
 
 
-def jaccard(first: Bool[Tensor, "... l"], second: Bool[Tensor, "... l"]) -> Float[Tensor, "..."]:
-    """Return how alike label sets are: labels that both have, of those that either has; 0 for two empty sets."""
-    both, either = (first & second).sum(dim=-1).double(), (first | second).sum(dim=-1)
-    return both / either.clamp(min=1)
-
-
 def _highest(
     sets: Bool[Tensor, "m l"], gallery: Bool[Tensor, "r l"], depth: int, own_index: Int[Tensor, " m"] | None
 ) -> tuple[Float[Tensor, "m k"], Int[Tensor, " m"]]:
@@ -353,3 +347,15 @@ def _highest(
         similarities.append(alike.topk(depth, dim=1).values.double())
         answers.append((alike > 0).sum(dim=1))
     return torch.cat(similarities), torch.cat(answers)
+
+
+def label_sets_among(queries: Features, gallery: Features) -> tuple[Bool[Tensor, "m l"], Bool[Tensor, "r l"]]:
+    """Return the label sets of both in the same columns, one for each label of either."""
+    columns = {name: column for column, name in enumerate(dict.fromkeys((*gallery.names, *queries.names)))}
+
+    def in_columns(part: Features) -> Bool[Tensor, "n l"]:
+        sets = torch.zeros(len(part), len(columns), dtype=torch.bool)
+        sets[:, [columns[name] for name in part.names]] = part.sets
+        return sets
+
+    return in_columns(queries), in_columns(gallery)

@@ -1,28 +1,102 @@
-"""The predictors of a run: the classifiers that it keeps, and its training features."""
+"""The predictors of a run, the classifiers that it keeps and its training features, and what they predict."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, final, get_args
+from typing import Any, Literal, final, get_args
 
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from likewise.evaluation.evaluation import needs_seen_labels
 from likewise.evaluation.feature_files import load_features
 from likewise.evaluation.features import FeatureParts, Features, joined, labelled_validation
-from likewise.evaluation.knn import KNN, TEMPERATURE, Weights
-from likewise.evaluation.novelty import NoveltyScore
-from likewise.evaluation.prediction_table import Predictions
-from likewise.evaluation.predictors import LinearPredictor, NeighbourPredictor, Predictor
+from likewise.evaluation.knn import KNN, TEMPERATURE, NeighbourPredictor, Weights
+from likewise.evaluation.linear import LinearPredictor
+from likewise.evaluation.out_of_distribution import UNLIKE_SHARE, NoveltyScore
+from likewise.evaluation.predictions import Predictor
 from likewise.instantiate import instantiate
 from likewise.runs import Run
 from likewise.runs.scores import ENCODER
 
+MAX_SHOWN = 5  # samples in the repr
 By = Literal["probe", "own", "knn"]
 DEFAULT_NEIGHBOURS: tuple[int, Weights] = (20, "similarity")  # how many, and their weights
 LABELLED_REMEDY = "give labelled samples to predict by with among (likewise predict RUN INPUT --among SOURCE)"
+
+
+@final
+@dataclass(frozen=True)
+class Predictions:
+    """The predictions for M samples; see `Model.predict`.
+
+    Args:
+        ids: What each sample is called, (M,).
+        names: The classes or labels that may be predicted, C of them.
+        scores: The probability of each class or label, (M, C); by label prototypes the cosine.
+        sets: Which labels are predicted, (M, L); None for classes.
+        unlike: The share of held-out samples that are nearer to the training data, (M,), as `NoveltyScore` has it. None
+            where the run keeps no features.
+        probabilities: Whether the scores are probabilities.
+        trained_on: Whether each sample has the features of a training sample, (M,). None as above.
+    """
+
+    ids: Sequence[str]
+    names: tuple[str, ...]
+    scores: Float[NDArray[np.floating[Any]], "m c"]
+    sets: Bool[NDArray[np.bool_], "m l"] | None = None
+    unlike: Float[NDArray[np.float64], " m"] | None = None
+    probabilities: bool = True
+    trained_on: Bool[NDArray[np.bool_], " m"] | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __repr__(self) -> str:
+        first = zip(self.ids[:MAX_SHOWN], self.labels[:MAX_SHOWN], strict=True)
+        shown = [f"{name}: {self._words(label)}" for name, label in first]
+        return f"Predictions({len(self):,}: {', '.join(shown)}{', ...' if len(self) > MAX_SHOWN else ''})"
+
+    @property
+    def labels(self) -> list[Any]:
+        """The class of each sample, or the list of its labels, the likeliest first."""
+        if self.sets is None:
+            return [self.names[number] for number in self.scores.argmax(axis=1).tolist()]
+        ranked = zip(np.argsort(-self.scores, axis=1, kind="stable").tolist(), self.sets.tolist(), strict=True)
+        return [[self.names[label] for label in order if mask[label]] for order, mask in ranked]
+
+    @property
+    def probability(self) -> list[Any]:
+        """The probability of the class of each sample, or the list of those of its labels, in their order."""
+        if self.sets is None:
+            return self.scores.max(axis=1).tolist()
+        ranked = zip(-np.sort(-np.where(self.sets, self.scores, -np.inf), axis=1), self.sets.sum(axis=1), strict=True)
+        return [row[:count].tolist() for row, count in ranked]
+
+    @property
+    def unlike_training(self) -> list[bool] | None:
+        """Whether each sample is farther from the training data than 95 % of held-out samples are."""
+        return None if self.unlike is None else (self.unlike > UNLIKE_SHARE).tolist()
+
+    @property
+    def columns(self) -> dict[str, list[Any]]:
+        """The columns of a table: id, class or labels, probability, second choice, and how unlike."""
+        what, stated = "class" if self.sets is None else "labels", "probability" if self.probabilities else "score"
+        table: dict[str, list[Any]] = {"id": list(self.ids), what: self.labels, stated: self.probability}
+        if self.sets is None and len(self.names) > 1:
+            second = np.argsort(-self.scores, axis=1, kind="stable")[:, 1]
+            table["second"] = [self.names[number] for number in second.tolist()]
+            table[f"second_{stated}"] = np.take_along_axis(self.scores, second[:, None], axis=1)[:, 0].tolist()
+        if self.unlike is not None and self.unlike_training is not None:
+            table |= {"unlike": self.unlike.tolist(), "unlike_training": self.unlike_training}
+        return table
+
+    @staticmethod
+    def _words(label: Any) -> str:
+        return " + ".join(label) or "no label" if isinstance(label, list) else label
 
 
 @final

@@ -17,8 +17,7 @@ from likewise.data.arrays import as_images
 from likewise.data.image_files import ImageFiles
 from likewise.data.lazy_inputs import files_of, in_words, unreadable
 from likewise.evaluation import Features, Predictions, RunPredictors
-from likewise.evaluation.array_files import is_arrays
-from likewise.evaluation.arrays import vectors_of
+from likewise.evaluation.arrays import is_arrays, vectors_of
 from likewise.evaluation.run_predictors import By
 from likewise.files.detection import exists, expanded, file_at
 from likewise.files.formats import image_suffixes

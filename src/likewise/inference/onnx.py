@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
+from likewise.evaluation.linear import LinearPredictor
 from likewise.evaluation.logistic_regression import LinearClassifier
-from likewise.evaluation.predictors import LinearPredictor
 from likewise.models import TextEncoder
 from likewise.models.encoder import SizedEncoder
 from likewise.models.onnx import check_installed

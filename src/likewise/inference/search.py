@@ -11,10 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from likewise.evaluation.duplicates import Groups, neighbours_labels
 from likewise.evaluation.features import Bar, silent
-from likewise.evaluation.nearest import Nearest, close_pairs
-from likewise.evaluation.own_rows import RowFingerprints, own_places
+from likewise.evaluation.nearest import Groups, Nearest, RowFingerprints, close_pairs, neighbours_labels, own_places
 from likewise.inference.stored import Stored
 
 HALF = 0.5

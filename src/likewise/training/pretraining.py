@@ -17,8 +17,8 @@ from torch.optim.lr_scheduler import LambdaLR
 from likewise.data import Batch, Samples
 from likewise.evaluation import FeatureParts, Features, OwnClassifier
 from likewise.evaluation.features import labelled_validation
+from likewise.evaluation.linear import MAX_TRAINING_SCORES, SCORING_BATCH, LinearPredictor
 from likewise.evaluation.logistic_regression import LinearClassifier
-from likewise.evaluation.predictors import MAX_TRAINING_SCORES, SCORING_BATCH, LinearPredictor
 from likewise.losses import Loss, Matryoshka
 from likewise.models import Encoder, Head
 from likewise.models.encoder import frozen

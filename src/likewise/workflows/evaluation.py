@@ -14,10 +14,9 @@ from likewise import evaluation
 from likewise.configuration import resolve
 from likewise.configuration.options import EvaluateOptions
 from likewise.data import Parts, parts_of_run
-from likewise.evaluation.array_files import is_arrays
-from likewise.evaluation.arrays import features_of_parts
+from likewise.evaluation.arrays import features_of_parts, is_arrays
 from likewise.evaluation.feature_files import samples_of_arrays, vectors_in, whole_arrays
-from likewise.evaluation.predictors import LinearPredictor
+from likewise.evaluation.linear import LinearPredictor
 from likewise.files.pickles import describe_pickle
 from likewise.instantiate import instantiate, instantiate_all
 from likewise.report import Section

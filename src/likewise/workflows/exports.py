@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from likewise.configuration.options import ExportOptions
 from likewise.evaluation import RunPredictors
-from likewise.evaluation.predictors import LinearPredictor
+from likewise.evaluation.linear import LinearPredictor
 from likewise.files.formats import check_text
 from likewise.inference import Model, load
 from likewise.inference.given import Given

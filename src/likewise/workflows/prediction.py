@@ -16,7 +16,7 @@ from likewise.data.lazy_inputs import in_words, readable, unreadable
 from likewise.evaluation import Features, Predictions
 from likewise.evaluation.intervals import wilson
 from likewise.evaluation.label_metrics import MIN_SAMPLES
-from likewise.evaluation.predictors import MIN_LABEL_PROBABILITY
+from likewise.evaluation.predictions import MIN_LABEL_PROBABILITY
 from likewise.evaluation.run_predictors import By
 from likewise.inference import Model, load
 from likewise.inference.embedding import check_kind

@@ -8,7 +8,7 @@ import torch
 from likewise.configuration import resolve
 from likewise.configuration.starts import published_options
 from likewise.data import ImagePreprocessing, Texts
-from likewise.evaluation.array_files import is_arrays
+from likewise.evaluation.arrays import is_arrays
 from likewise.files.detection import expanded
 from likewise.files.formats import image_suffixes
 from likewise.inference import Model

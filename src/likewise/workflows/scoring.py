@@ -25,8 +25,7 @@ from likewise.evaluation import (
 )
 from likewise.evaluation.choice import left_out
 from likewise.evaluation.encoding import features_of
-from likewise.evaluation.placing import CPU, features_on
-from likewise.evaluation.subsample import capped, capped_features
+from likewise.evaluation.features import CPU, capped, capped_features, features_on
 from likewise.files.formats import MAX_LISTED, PARTS
 from likewise.instantiate import instantiate_all
 from likewise.models import Encoder

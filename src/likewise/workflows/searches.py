@@ -14,7 +14,7 @@ from likewise.configuration.options import SearchOptions
 from likewise.data import Samples, Texts, parts_of_run
 from likewise.data.ids import Ids
 from likewise.data.image_files import ImageFiles
-from likewise.evaluation.array_files import is_arrays
+from likewise.evaluation.arrays import is_arrays
 from likewise.evaluation.features import Bar
 from likewise.files.detection import ARRAYS, exists, expanded, is_file_name, near
 from likewise.files.formats import TABLES

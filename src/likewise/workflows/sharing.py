@@ -5,8 +5,7 @@ import torch
 from likewise import distributed
 from likewise.data import Parts
 from likewise.evaluation.encoding import encode_share
-from likewise.evaluation.placing import CPU
-from likewise.evaluation.subsample import capped
+from likewise.evaluation.features import CPU, capped
 from likewise.training.pretraining import Pretraining
 from likewise.training.processes import send_weights
 

@@ -19,7 +19,7 @@ from torch import nn
 from likewise import distributed
 from likewise.configuration import resolve, written
 from likewise.configuration.options import TrainOptions
-from likewise.evaluation.placing import CPU
+from likewise.evaluation.features import CPU
 from likewise.files.waiting import use_progress
 from likewise.instantiate import MAIN, as_list
 from likewise.report.formatting import short_name

@@ -8,9 +8,8 @@ from markupsafe import Markup
 
 from likewise.diagnostics import plots
 from likewise.evaluation import Calibration, Difference, Robustness, paired_difference
-from likewise.evaluation.calibration import CONFIDENCE
 from likewise.evaluation.predictions import ACCURACY
-from likewise.evaluation.robustness import CLEAN_ACCURACY
+from likewise.evaluation.probe_quality import CLEAN_ACCURACY, CONFIDENCE
 from likewise.report.elements import element, folded, sentence, table
 from likewise.report.formatting import difference_words, dot_of, leading
 from likewise.report.run_view import KINDS, RunView

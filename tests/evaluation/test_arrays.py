@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import f1_score
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -66,28 +65,14 @@ def test_neighbours_and_the_probe_are_those_of_scikit_learn_on_the_whole_trainin
     assert float(results["kNN"]["accuracy"]) == results["kNN"]["accuracy"].value
 
 
-@pytest.mark.slow
-def test_label_sets_of_real_data_are_those_of_scikit_learn(real_data):
-    """Scenes of the Mulan repository by their official parts."""
-    file = np.load(real_data / "mulan" / "scene.npz")
-    x, y, x_test, y_test = (file[name] for name in ("x_train", "y_train", "x_test", "y_test"))
-    results = evaluate(x, y, x_test, y_test, evaluations=[KNN(9, "uniform"), LinearProbe(), Retrieval()])
-    nearest = KNeighborsClassifier(9, metric="cosine").fit(x.astype(np.float32), y).predict(x_test.astype(np.float32))
-    expected = f1_score(y_test, nearest, average="micro")
-    assert results["kNN"]["micro-F1 at 0.5"].value == pytest.approx(expected, abs=1e-3)
-    assert results["linear probe"]["mAP"].value > 0.7
-    assert results["retrieval"]["precision@1"].value > 0.6
-
-
 @pytest.mark.parametrize(
     "taken",
     [
         lambda array: array.tolist(),
         lambda array: torch.from_numpy(array).double().requires_grad_() if array.dtype.kind == "f" else array,
-        lambda array: torch.from_numpy(np.asfortranarray(array)[::-1][::-1].copy()),
         lambda array: array if array.dtype.kind == "f" else np.array([f"c{of}" for of in array], dtype=object),
     ],
-    ids=["lists", "with a gradient", "tensors", "words as objects"],
+    ids=["lists", "with a gradient", "words as objects"],
 )
 def test_arrays_of_any_kind_give_the_same(taken):
     assert values(evaluate(*map(taken, PARTS))) == pytest.approx(values(evaluate(*PARTS)))
@@ -95,21 +80,16 @@ def test_arrays_of_any_kind_give_the_same(taken):
 
 def test_half_precision_is_taken():
     half = [torch.from_numpy(of).bfloat16() if of.dtype.kind == "f" else of for of in PARTS]
-    assert evaluate(*half)["kNN"]["accuracy"].value == pytest.approx(evaluate(*PARTS)["kNN"]["accuracy"].value, abs=0.1)
-
-
-def evaluated(given, folder, *words):
-    """The run of the command on a file of arrays."""
-    names = ("train_features", "train_labels", "test_features", "test_labels")
-    np.savez(folder / "mine.npz", **dict(zip(names, given, strict=True)))
-    assert main(["evaluate", str(folder / "mine.npz"), *words, "--runs", str(folder / "runs")]) == 0
-    return Run(next((folder / "runs").iterdir()))
+    found, like = (evaluate(*of, evaluations=KNN(5))["kNN"]["accuracy"].value for of in (half, PARTS))
+    assert found == pytest.approx(like, abs=0.1)
 
 
 @pytest.mark.parametrize("given", [PARTS, OF_SETS], ids=["classes", "label sets"])
-def test_without_a_refit_the_command_finds_the_same(given, tmp_path, capsys):
-    run = evaluated(given, tmp_path)
-    capsys.readouterr()
+def test_without_a_refit_the_command_finds_the_same(given, tmp_path):
+    names = ("train_features", "train_labels", "test_features", "test_labels")
+    np.savez(tmp_path / "mine.npz", **dict(zip(names, given, strict=True)))
+    assert main(["evaluate", str(tmp_path / "mine.npz"), "--report", "false", "--runs", str(tmp_path / "runs")]) == 0
+    run = Run(next((tmp_path / "runs").iterdir()))
     for found in evaluate(*given, refit=False).values():
         for score in (one for one in found.scores if str(one.group) == "all"):
             (own,) = (one for one in run.scores if one.what == score.what and one.part == "test")
@@ -119,14 +99,12 @@ def test_without_a_refit_the_command_finds_the_same(given, tmp_path, capsys):
 
 def test_settings_are_chosen_on_a_seeded_part_of_training_and_never_on_test():
     x, y, x_test, y_test = PARTS
-    results, other = evaluate(*PARTS), evaluate(x, y, x_test, (y_test + 1) % 4)
+    results, other, moved = evaluate(*PARTS), evaluate(x, y, x_test, (y_test + 1) % 4), evaluate(*PARTS, seed=1)
     for name in ("kNN", "linear probe"):
         assert results[name]["accuracy"].settings == other[name]["accuracy"].settings
         assert results[name].candidates == other[name].candidates
         assert {score.count for score in results[name].candidates} == {22}
     assert "220 training and 80 test samples; settings chosen on 22 of the training samples (seed 0)" in str(results)
-    again, moved = evaluate(*PARTS), evaluate(*PARTS, seed=1)
-    assert again["kNN"].scores == results["kNN"].scores
     assert moved["kNN"].candidates != results["kNN"].candidates
     assert "(seed 1)" in moved.note
 
@@ -160,16 +138,9 @@ def test_frequencies_are_those_of_the_whole_training_part():
 
 def test_single_samples_of_classes_leave_nothing_to_choose_by():
     results = evaluate(np.eye(4), list("abcd"), np.eye(4) + 0.1, list("abcd"))
-    assert results["kNN"]["accuracy"].value == 1
-    assert results["kNN"]["accuracy"].settings == {"k": 1, "weights": "uniform"}
+    accuracy = results["kNN"]["accuracy"]
+    assert (accuracy.value, accuracy.settings) == (1, {"k": 1, "weights": "uniform"})
     assert "no validation part to choose settings by" in results.note
-
-
-def test_other_classes_in_the_test_part_are_ranked():
-    x, y, x_test, y_test = PARTS
-    results = evaluate(x, y, x_test, y_test + 10, evaluations="retrieval")
-    assert results["retrieval"]["precision@1"].classes == 4
-    assert results["retrieval"]["precision@1"].value == Retrieval().rank(x_test, y_test)["precision@1"].value
 
 
 # --- retrieval -------------------------------------------------------------------------------------------------------
@@ -273,23 +244,12 @@ def test_a_gallery_of_arrays_is_all_of_them(given):
 
 
 def test_a_gallery_has_its_own_classes_and_those_of_queries_alone_are_told():
-    found = Retrieval(at=2).rank(X[:6], list("aabbxx"), X[10:14], ["b", "a", "b", "z"])
-    assert found["recall@2"].count == 4
-    assert found["recall@2"].notes == ("2 samples left out, of a class that the gallery lacks",)
-    assert found["recall@2"].protocol == {"gallery": "training part"}
+    found = Retrieval(at=2).rank(X[:6], list("aabbxx"), X[10:14], ["b", "a", "b", "z"])["recall@2"]
+    told = ("2 samples left out, of a class that the gallery lacks",)
+    assert (found.count, found.notes, found.protocol) == (4, told, {"gallery": "training part"})
     train = Features(torch.from_numpy(X[10:14]), torch.tensor([0, 1, 0, 2]), ("b", "a", "z"), part="train")
     test = Features(torch.from_numpy(X[:6]), torch.tensor([0, 0, 1, 1, 2, 2]), ("a", "b", "x"))
-    other = Retrieval(2, "train")(train, test, test)  # whose classes have other numbers
-    assert [score.value for score in other.scores] == [score.value for score in found.scores]
-
-
-def test_the_training_part_is_the_gallery_from_the_command_too(tmp_path, capsys):
-    asked = ["--evaluations", "Retrieval", "--evaluations.at", "1,5", "--evaluations.gallery", "train"]
-    evaluated(PARTS, tmp_path, *asked)
-    told = capsys.readouterr().out
-    results = evaluate(*PARTS, evaluations=Retrieval([1, 5], "train"), refit=False)
-    assert f"retrieval, hit rate@5: {100 * results['retrieval']['hit rate@5'].value:.2f} %" in told
-    assert "gallery=training part" in told
+    assert Retrieval(2, "train")(train, test, test)["recall@2"].value == found.value  # classes have other numbers
 
 
 # --- what is shown ---------------------------------------------------------------------------------------------------
@@ -299,17 +259,13 @@ def test_results_print_as_a_table_and_are_found_by_name():
     results = evaluate(*PARTS)
     head, first, *_, last = str(results).splitlines()
     score = results["kNN"]["accuracy"]
-    assert head.split("  ")[0] == "evaluation"
+    assert (head.split("  ")[0], last) == ("evaluation", results.note)
     assert f"{100 * score.value:.2f} % [" in first
     assert f"k={score.settings['k']}" in first
-    assert last == results.note
-    assert results["knn"] is results["KNN"] is results["kNN"]
+    assert results["knn"] is results["KNN"] is results["kNN"] is results.get("knn")
     assert results["LinearProbe"] is results["linear-probe"] is results["linear probe"]
     assert str(score) == f"accuracy {score.value:.4g} [{score.low:.4g}, {score.high:.4g}]"
-    assert "knn" in results
-    assert "mlp" not in results
-    assert results.get("knn") is results["kNN"]
-    assert results.get("mlp", 3) == 3
+    assert ("knn" in results, "mlp" in results, results.get("mlp", 3)) == (True, False, 3)
     with pytest.raises(KeyError, match="expected one of kNN, linear probe, retrieval, got 'mlp'"):
         results["mlp"]
     with pytest.raises(KeyError, match="expected one of precision@1, R-precision, MAP@R, got 'recall'"):
@@ -335,10 +291,8 @@ def test_everything_public_is_written_in_a_line():
     made = [kind(*needed.get(kind, ())) for kind in kinds - {Evaluation}]
     parts = FeatureParts(*map(part, ("train", "validation", "test")))
     found = KNN(5)(*parts)
-    for one in (*made, parts, parts.train, found, found.scores[0], found.outcomes[0]):
-        assert len(repr(one).splitlines()) == 1
-        assert " at 0x" not in repr(one)
-        assert "tensor(" not in repr(one)
+    for line in map(repr, (*made, parts, parts.train, found, found.scores[0], found.outcomes[0])):
+        assert not any(of in line for of in ("\n", " at 0x", "tensor("))
     assert repr(KNN(5)) == "KNN(k=5, weights=None, temperature=0.07)"
     assert repr(Retrieval(at=[5, 1])) == "Retrieval(at=(1, 5), gallery='test')"
     assert repr(part("train")) == "Features(train: 300 × 6, 4 classes, encoder)"
@@ -358,11 +312,9 @@ HOLE[3, 2] = np.nan
 UNSEEN = np.where(np.arange(80) == 0, 7, PARTS[3])
 
 
-@pytest.mark.parametrize(
-    ("given", "options", "words"),
-    [
+def test_what_does_not_fit_is_told_in_a_line_with_a_remedy():
+    for given, options, told in (
         (changed(x=HOLE), {}, "finite x, got NaN or infinity in 1 of 220: drop or mend"),
-        (changed(x_test=np.full((80, 6), 1e300)), {}, "finite x_test, got NaN or infinity in 80 of 80"),
         (changed(y=PARTS[1][:9]), {}, "a label of each in y, got 220 samples and 9 labels: drop"),
         (changed(x=PARTS[0][:, 0]), {}, r"x \(N, D\), numbers, got \(220,\).*x.reshape\(-1, 1\)"),
         (changed(x=PARTS[0][:, :0]), {}, "D of at least 1"),
@@ -381,18 +333,15 @@ UNSEEN = np.where(np.arange(80) == 0, 7, PARTS[3])
         (PARTS, {"evaluations": Retrieval(at=80)}, "it needs 80 samples to rank for precision@80, and there are 79"),
         (PARTS, {"x_validation": PARTS[0]}, "a label of each in y_validation"),
         (PARTS, {"names": ["a", "b"]}, "labels from 0 to 1 for 2 names"),
-    ],
-    ids=range(20),
-)
-def test_what_does_not_fit_is_told_in_a_line_with_a_remedy(given, options, words):
-    with pytest.raises(ValueError, match=words) as told:
-        evaluate(*given, **options)
-    assert len(str(told.value).splitlines()) == 1
+    ):
+        with pytest.raises(ValueError, match=told) as error:
+            evaluate(*given, **options)
+        assert len(str(error.value).splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
+def test_retrieval_says_what_it_needs():
+    none = part("x")[torch.arange(0)]
+    for make, told in (
         (lambda: Retrieval(at=0), "at of at least 1, got 0"),
         (lambda: Retrieval(at=[5, 5]), r"different ones, got \[5, 5\]"),
         (lambda: Retrieval(gallery="all"), "gallery as one of test, train, got 'all'"),
@@ -401,15 +350,12 @@ def test_what_does_not_fit_is_told_in_a_line_with_a_remedy(given, options, words
         (lambda: Retrieval().rank(X, Y, gallery_labels=Y), r"gallery \(N, D\), numbers, got \(\)"),
         (lambda: Retrieval(at=5).rank(X[:4], range(4), X[4:8], range(4)), "5 samples to rank .* there are 4"),
         (
-            lambda: Retrieval(gallery="train")(part("x")[torch.arange(0)], part("y"), part("test")),
+            lambda: Retrieval(gallery="train")(none, part("y"), part("test")),
             "there are 300 and 0",
         ),
-    ],
-    ids=range(8),
-)
-def test_retrieval_says_what_it_needs(make, words):
-    with pytest.raises(ValueError, match=words):
-        make()
+    ):
+        with pytest.raises(ValueError, match=told):
+            make()
 
 
 # --- queries that the gallery includes -------------------------------------------------------------------------------
@@ -454,11 +400,8 @@ def test_neighbours_leave_each_samples_own_row_out(several):
     for row, order in enumerate(ranked(x, train)):
         own = next(place for place in order if (train[place] == x[row]).all() and (known[place] == y[row]).all())
         right.append((known[next(place for place in order if place != own)] == y[row]).mean())
-    if several:
-        assert found["Hamming loss"].value == pytest.approx(1 - np.mean(right), abs=1e-6)
-        assert told["Hamming loss"].value == 0
-    else:
-        assert (told["accuracy"].value, found["accuracy"].value) == (1, pytest.approx(np.mean(right)))
+    metric, share = ("Hamming loss", 1 - np.mean(right)) if several else ("accuracy", np.mean(right))
+    assert (told[metric].value, found[metric].value) == (0 if several else 1, pytest.approx(share, abs=1e-6))
 
 
 def test_own_rows_are_found_that_another_batch_rounded_otherwise_and_close_ones_are_others():

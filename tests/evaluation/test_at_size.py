@@ -15,7 +15,7 @@ from likewise.evaluation import (
     KNN,
     FeatureParts,
     Features,
-    array_files,
+    arrays,
     feature_files,
     features_of_file,
     knn,
@@ -23,15 +23,16 @@ from likewise.evaluation import (
 )
 from likewise.evaluation.arrays import is_arrays, read_arrays
 from likewise.evaluation.features import capped
+from likewise.models import MLP
 from likewise.runs import Run
-from likewise.workflows import Silent, evaluate
+from likewise.workflows import Silent, evaluate, train
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(autouse=True)
 def everything_is_large(monkeypatch):
-    monkeypatch.setattr(array_files, "MIN_MAPPED_BYTES", 1)
+    monkeypatch.setattr(arrays, "MIN_MAPPED_BYTES", 1)
     monkeypatch.setattr(feature_files, "MIN_LINKED_BYTES", 1)
 
 
@@ -55,7 +56,7 @@ def rows_of(parts: FeatureParts) -> list[list[int]]:
     return [part.numbers.tolist() for part in parts]
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ">f4"])
+@pytest.mark.parametrize("dtype", [np.float16, ">f4"])
 def test_arrays_of_an_npz_file_are_mapped_and_are_what_numpy_reads(tmp_path, dtype):
     vectors, labels = data()
     path = tmp_path / "séts of [all].npz"
@@ -72,7 +73,7 @@ def test_arrays_of_an_npz_file_are_mapped_and_are_what_numpy_reads(tmp_path, dty
         np.testing.assert_array_equal(part.vectors.numpy(), rows)
 
 
-def test_what_cannot_be_mapped_is_read(tmp_path):
+def test_what_cannot_be_mapped_is_read_and_what_is_mapped_never_changed(tmp_path):
     vectors, labels = data()
     np.savez_compressed(tmp_path / "packed.npz", features=vectors, labels=labels)
     np.savez(tmp_path / "fortran.npz", features=np.asfortranarray(vectors), labels=labels)
@@ -80,17 +81,12 @@ def test_what_cannot_be_mapped_is_read(tmp_path):
         found = read_arrays(tmp_path / name)
         assert not isinstance(found["features"], np.memmap)
         np.testing.assert_array_equal(found["features"], vectors)
-
-
-def test_a_mapped_array_is_not_changed_by_what_is_done_with_it(tmp_path):
-    vectors, labels = data()
     np.savez(tmp_path / "a.npz", features=vectors, labels=labels)
     before = (tmp_path / "a.npz").read_bytes()
     read_arrays(tmp_path / "a.npz")["features"][:] = 0
     assert (tmp_path / "a.npz").read_bytes() == before
 
 
-@pytest.mark.slow
 def test_files_folders_and_tables_of_the_same_vectors_have_the_same_parts(tmp_path):
     vectors, labels = data()
     names = np.array(["ash", "elm", "oak", "yew"])[labels]
@@ -126,25 +122,24 @@ def test_lists_of_labels_in_a_table_are_label_sets(tmp_path):
 
 def test_what_is_not_there_or_cannot_be_read_is_said_in_a_line(tmp_path):
     vectors, labels = data()
-    with pytest.raises(ValueError, match="which does not exist: check the path"):
-        read_arrays(tmp_path / "none.npz")
     np.savez(tmp_path / "cut.npz", features=vectors, labels=labels)
     (tmp_path / "cut.npz").write_bytes((tmp_path / "cut.npz").read_bytes()[:-40])
     (tmp_path / "cut.parquet").write_bytes(b"PAR1 and no more")
-    for name in ("cut.npz", "cut.parquet"):
-        with pytest.raises(ValueError, match=rf"got .*{name}, which can't be read"):
-            read_arrays(tmp_path / name)
     parquet.write_table(pa.table({"x": [1.0], "label": ["a"]}), tmp_path / "x.parquet")
-    with pytest.raises(ValueError, match=r"expected a column 'features' .* columns x, label in x.parquet"):
-        read_arrays(tmp_path / "x.parquet")
     table(tmp_path / "blank.parquet", vectors, [None, *map(str, labels[1:])])
-    with pytest.raises(ValueError, match="expected labels without empty cells"):
-        read_arrays(tmp_path / "blank.parquet")
     wrong = vectors.copy()
     wrong[7] = np.inf
     np.savez(tmp_path / "infinite.npz", features=wrong, labels=labels)
-    with pytest.raises(ValueError, match=r"expected finite .* features, got NaN or infinity in 1 of"):
-        features_of_file(tmp_path / "infinite.npz")
+    for name, told in {
+        "none.npz": "which does not exist: check the path",
+        "cut.npz": r"got .*cut.npz, which can't be read",
+        "cut.parquet": r"got .*cut.parquet, which can't be read",
+        "x.parquet": r"expected a column 'features' .* columns x, label in x.parquet",
+        "blank.parquet": "expected labels without empty cells",
+        "infinite.npz": r"expected finite .* features, got NaN or infinity in 1 of",
+    }.items():
+        with pytest.raises(ValueError, match=told):
+            features_of_file(tmp_path / name)
     assert not is_arrays(tmp_path / "nothing")
 
 
@@ -203,21 +198,13 @@ def test_samples_are_chosen_before_they_are_read_as_features_were_after(tmp_path
     assert [len(part) for part in few] == [min(10, len(part)) for part in whole]
 
 
-def test_of_new_classes_whole_ones_are_chosen():
-    train = Samples(torch.zeros(30, 1), torch.arange(30) % 3, ("a", "b", "c"))
-    test = Samples(torch.zeros(30, 1), torch.arange(30) % 5, ("v", "w", "x", "y", "z"))
-    few = [of.samples for of in capped([train, test, test], 13)]
-    assert [len(of) for of in few] == [13, 12, 12]
-    assert sorted(few[2].counts.tolist()) == [0, 0, 0, 6, 6]
-
-
 def test_of_a_second_labelling_whole_fine_classes_are_chosen():
     """Rows stay those of the source, whole classes are the finer ones, by which samples are evaluated."""
     fine = torch.arange(40) % 8
     second = EvalLabels.finer(fine, tuple("abcdefgh"), fine // 2, ("0", "1", "2", "3"), "fine")
     test = Samples(torch.zeros(40, 1), fine // 2, ("0", "1", "2", "3"), evaluated=second)
     train = Samples(torch.zeros(30, 1), torch.arange(30) % 3, ("x", "y", "z"))
-    few = capped([train, test, test], 12)[2]
+    few = capped([train, test, test], 12)[2]  # the classes of test are new
     assert sorted(few.samples.counts.tolist()) == [0] * 6 + [5] * 2
     assert torch.equal(fine[few.samples.rows], few.samples.labels)
     assert few.whole.tolist() == [5] * 8
@@ -229,11 +216,7 @@ def common(folder: Path) -> dict[str, object]:
     return data | {"validation_epochs": 0, "sections": [], "runs": str(folder / "runs")}
 
 
-@pytest.mark.slow
 def test_only_the_samples_that_are_evaluated_are_encoded_and_more_when_more_are_asked_for(tmp_path, monkeypatch):
-    from likewise.models import MLP  # noqa: PLC0415 - counted below
-    from likewise.workflows import train  # noqa: PLC0415 - likewise
-
     vectors, labels = data(300)
     np.savez(tmp_path / "mine.npz", vectors=vectors, labels=labels)
     seen: list[int] = []
@@ -260,12 +243,8 @@ def test_only_the_samples_that_are_evaluated_are_encoded_and_more_when_more_are_
     assert own(more, "kNN").count == 60
 
 
-@pytest.mark.parametrize(
-    ("loss", "sets"), [("CrossEntropyLoss", False), ("NWSLoss", True), ("BCELoss", True)], ids=["softmax", "nws", "bce"]
-)
+@pytest.mark.parametrize(("loss", "sets"), [("CrossEntropyLoss", False), ("NWSLoss", True)], ids=["softmax", "nws"])
 def test_what_was_trained_to_classify_scores_the_samples_that_are_encoded_later(tmp_path, loss, sets):
-    from likewise.workflows import train  # noqa: PLC0415 - likewise
-
     vectors, labels = data(300)
     if sets:
         labels = np.stack([labels == of for of in range(3)] + [vectors[:, 0] > 0], axis=1)
@@ -301,13 +280,12 @@ def right(train: Features, validation: Features, k: int) -> int:
     return int((votes.argmax(dim=1) == validation.classes).sum())
 
 
-@pytest.mark.slow
 def test_k_is_doubled_as_long_as_the_largest_is_best_and_no_more(monkeypatch):
     """What one search is made for changes neither what is tried nor what is chosen."""
     monkeypatch.setattr(knn, "KS", (1, 2, 4))
     generator = torch.Generator().manual_seed(0)
     chosen = set()
-    for spread in (0.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0):
+    for spread in (0.5, 3.0, 5.0, 8.0):
         labels = torch.randint(3, (400,), generator=generator)
         vectors = torch.eye(12)[labels] * 2 + spread * torch.randn(400, 12, generator=generator)
         train = Features(vectors[:300], labels[:300])

@@ -8,7 +8,6 @@ import pytest
 import torch
 from scipy import stats
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.metrics import ndcg_score
 from sklearn.preprocessing import StandardScaler
 from torch.nn import functional
 
@@ -21,9 +20,9 @@ from likewise.evaluation import (
     Features,
     Retrieval,
     applicable,
+    cross_modal,
     features_of_file,
     load_features,
-    nearest,
     raw_features,
     save_features,
 )
@@ -80,42 +79,33 @@ def ranked_plainly(pairs, *, flipped=False):
 
 
 @pytest.mark.parametrize("coarse", [False, True])
-@pytest.mark.parametrize("direction", [FORTH, BACK])
 @SAME
-def test_it_ranks_as_a_plain_loop(coarse, direction, monkeypatch):
+def test_it_ranks_as_a_plain_loop(coarse, monkeypatch):
     """With several right answers, inputs that occur again, ties, rows in any order; in one tile and in many."""
     pairs = pairs_of(coarse=coarse)
-    places, size = ranked_plainly(pairs, flipped=direction == BACK)
-    firsts = [min(of) for of in places.values()]
-    cumulated = [
-        sum(1 / math.log2(rank + 1) for rank in of if rank <= 10)
-        / sum(1 / math.log2(rank + 1) for rank in range(1, min(len(of), 10) + 1))
-        for of in places.values()
-    ]
-    expected = {f"recall@{k}": np.mean([rank <= k for rank in firsts]) for k in (1, 5, 10)}
-    expected |= {"MRR": np.mean([1 / rank for rank in firsts]), "nDCG@10": np.mean(cumulated)}
-    expected["median rank"] = np.median(firsts)
     whole = CrossModalRetrieval()(pairs, pairs, pairs)
-    monkeypatch.setitem(nearest.CACHE_TILE, "cpu", 3 * size)  # three queries at a time
+    monkeypatch.setitem(cross_modal.CACHE_TILE, "cpu", 3 * 90)  # a few queries at a time
     tiled = CrossModalRetrieval()(pairs, pairs, pairs)
-    for found in (whole, tiled):
-        own = {score.metric.name: score for score in found.headline if score.metric.name.endswith(direction)}
-        assert list(own) == [f"{name}, {direction}" for name in expected]
-        assert [score.value for score in own.values()] == pytest.approx([*expected.values()], rel=1e-6)
-        assert {(score.count, score.protocol["gallery"]) for score in own.values()} == {(len(places), size)}
-        ranks = next(of for of in found.outcomes if of.metric == f"MRR, {direction}")
-        told = dict(zip(ranks.rows.tolist(), (1 / ranks.values).tolist(), strict=True))
-        assert told == pytest.approx({row: min(of) for row, of in places.items()})
-    assert len(set(firsts)) > 3  # neither trivial nor hopeless
-
-
-def test_gains_are_those_of_scikit_learn():
-    texts = Features(torch.randn(40, 4, generator=torch.Generator().manual_seed(0)), None)
-    pairs = Features(texts.vectors.abs(), None, counterparts=texts)
-    similarities = functional.normalize(pairs.vectors) @ functional.normalize(texts.vectors).T
-    found = CrossModalRetrieval()(pairs, pairs, pairs)
-    assert found[f"nDCG@10, {FORTH}"].value == pytest.approx(ndcg_score(np.eye(40), similarities, k=10))
-    assert found[f"nDCG@10, {BACK}"].value == pytest.approx(ndcg_score(np.eye(40), similarities.T, k=10))
+    for direction in (FORTH, BACK):
+        places, size = ranked_plainly(pairs, flipped=direction == BACK)
+        firsts = [min(of) for of in places.values()]
+        cumulated = [
+            sum(1 / math.log2(rank + 1) for rank in of if rank <= 10)
+            / sum(1 / math.log2(rank + 1) for rank in range(1, min(len(of), 10) + 1))
+            for of in places.values()
+        ]
+        expected = {f"recall@{k}": np.mean([rank <= k for rank in firsts]) for k in (1, 5, 10)}
+        expected |= {"MRR": np.mean([1 / rank for rank in firsts]), "nDCG@10": np.mean(cumulated)}
+        expected["median rank"] = np.median(firsts)
+        assert len(set(firsts)) > 3  # neither trivial nor hopeless
+        for found in (whole, tiled):
+            own = {score.metric.name: score for score in found.headline if score.metric.name.endswith(direction)}
+            assert list(own) == [f"{name}, {direction}" for name in expected]
+            assert [score.value for score in own.values()] == pytest.approx([*expected.values()], rel=1e-6)
+            assert {(score.count, score.protocol["gallery"]) for score in own.values()} == {(len(places), size)}
+            ranks = next(of for of in found.outcomes if of.metric == f"MRR, {direction}")
+            told = dict(zip(ranks.rows.tolist(), (1 / ranks.values).tolist(), strict=True))
+            assert told == pytest.approx({row: min(of) for row, of in places.items()})
 
 
 @SAME
@@ -129,7 +119,7 @@ def test_a_tie_favours_nobody():
         assert found[f"median rank, {direction}"].value == 50.5
 
 
-@pytest.mark.parametrize("count", [1, 5, 6, 17, 100, 101, 1000])
+@pytest.mark.parametrize("count", [1, 5, 6, 101, 1000])
 def test_the_interval_of_a_median_is_between_order_statistics(count):
     """The narrowest symmetric one that the binomial distribution gives at least 95 %."""
     values = torch.randn(count, generator=torch.Generator().manual_seed(count)).abs() + 1
@@ -218,16 +208,6 @@ def test_perfect_and_few():
     assert selecting.metric.name == f"recall@1, {FORTH}"
 
 
-def test_two_runs_are_compared_by_query():
-    """Outcomes of one query stand in one row, however many pairs it has, and whatever was found."""
-    pairs = pairs_of()
-    worse = replace(pairs, vectors=torch.randn_like(pairs.vectors))
-    results = [CrossModalRetrieval()(of, of, of).outcomes for of in (pairs, worse)]
-    for ours, theirs in zip(*results, strict=True):
-        assert (ours.key, ours.rows.tolist()) == (theirs.key, theirs.rows.tolist())
-    assert [len(of.rows) for of in results[0]] == 5 * [30] + 5 * [len(pairs.counterparts.items.unique())]
-
-
 @SAME
 def test_arrays_are_ranked_by_their_places():
     """As features of pairs are; what has no partner is ranked, and is no query."""
@@ -247,20 +227,18 @@ def test_arrays_are_ranked_by_their_places():
     assert (forth.count, back.protocol) == (2, {"gallery": 3})
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ((torch.eye(3), torch.eye(2)), "expected first and second of one width, got 3 and 2"),
+def test_arrays_that_fit_no_ranking_are_refused():
+    two = torch.eye(2)
+    for given, told in (
+        ((torch.eye(3), two), "expected first and second of one width, got 3 and 2"),
         ((torch.ones(3, 2), torch.ones(4, 2)), "expected as many in second as in first, 3, got 4"),
-        ((torch.eye(2), torch.eye(2), [0, 1]), r"expected pairs as whole numbers \(P, 2\), got \(2,\)"),
-        ((torch.eye(2), torch.eye(2), [[0.0, 1.0]]), "expected pairs as whole numbers"),
-        ((torch.eye(2), torch.eye(2), [[0, 2]]), "expected pairs of places below 2 and 2, got 0 to 2"),
+        ((two, two, [0, 1]), r"expected pairs as whole numbers \(P, 2\), got \(2,\)"),
+        ((two, two, [[0.0, 1.0]]), "expected pairs as whole numbers"),
+        ((two, two, [[0, 2]]), "expected pairs of places below 2 and 2, got 0 to 2"),
         ((torch.ones(1, 2), torch.ones(1, 2)), "expected at least 2 vectors in first and in second, got 1 and 1"),
-    ],
-)
-def test_arrays_that_fit_no_ranking_are_refused(given, said):
-    with pytest.raises(ValueError, match=said):
-        CrossModalRetrieval().rank(*given)
+    ):
+        with pytest.raises(ValueError, match=told):
+            CrossModalRetrieval().rank(*given)
 
 
 def test_bad_settings_and_parts_are_refused():
@@ -321,7 +299,7 @@ def test_pairs_are_validated_while_they_are_trained(tmp_path):
 # --- both sides of features ------------------------------------------------------------------------------------------
 
 
-def test_files_keep_both_sides(tmp_path):
+def test_files_and_joined_parts_keep_both_sides(tmp_path):
     parts = FeatureParts(*(pairs_of(part=part, labels=3) for part in ("train", "validation", "test")))
     named = replace(parts.test.counterparts, ids=Ids.of([f"text {row}" for row in range(90)]))
     parts = parts._replace(test=replace(parts.test, counterparts=named))
@@ -329,14 +307,13 @@ def test_files_keep_both_sides(tmp_path):
     save_features(tmp_path / "embeddings.npz", parts)
     loaded = load_features(tmp_path / "embeddings.npz")
     for before, after in zip(parts, loaded, strict=True):
-        for one, other in ((before, after), (before.counterparts, after.counterparts)):
-            assert torch.equal(one.vectors, other.vectors)
-            assert (one.items is None) == (other.items is None)
-            assert one.items is None or torch.equal(one.items, other.items)
-            assert list(one.ids) == list(other.ids)
-            assert (other.part, other.label_kind) == (one.part, one.label_kind)
+        assert torch.equal(after.counterparts.vectors, before.counterparts.vectors)
         assert torch.equal(after.counterparts.numbers, before.numbers)
+        assert (after.part, after.label_kind, after.items is None) == (before.part, "classes", before.items is None)
+        assert list(after.counterparts.ids) == list(before.counterparts.ids)
     assert CrossModalRetrieval()(*loaded).scores == CrossModalRetrieval()(*parts).scores
+    both = joined(pairs_of(), pairs_of(seed=1))
+    assert torch.equal(both.counterparts.vectors, torch.cat([pairs_of(seed=of).counterparts.vectors for of in (0, 1)]))
 
 
 @pytest.mark.parametrize("form", ["one", "parts", "part"])
@@ -360,26 +337,16 @@ def test_a_file_of_pairs_without_labels_is_ranked_as_its_pairs_are(form, tmp_pat
         assert (found.metric, found.group, found.value) == (of.metric, of.group, of.value)
 
 
-@pytest.mark.parametrize(
-    ("arrays", "said"),
-    [
+def test_files_of_pairs_that_do_not_fit_are_refused(tmp_path):
+    for arrays, told in (
         ({"features": 4, "counterpart_features": 3}, r"like features, \(4, 2\), got \(3, 2\): encode both"),
         ({"features": 4, "counterpart_features": 4, "items": 3}, r"expected items \(4,\), .*, got \(3, 2\)"),
         ({"train_features": 4, "test_features": 4, "test_counterpart_features": 4}, "train_counterpart_.*, got none"),
         ({"test_features": 4, "test_counterpart_features": 2}, r"got \(2, 2\) beside features \(4, 2\)"),
-    ],
-)
-def test_files_of_pairs_that_do_not_fit_are_refused(arrays, said, tmp_path):
-    np.savez(tmp_path / "pairs.npz", **{name: np.ones((count, 2)) for name, count in arrays.items()})
-    with pytest.raises(ValueError, match=said):
-        features_of_file(tmp_path / "pairs.npz")
-
-
-def test_parts_are_joined_with_their_other_sides():
-    one, other = pairs_of(), pairs_of(seed=1)
-    both = joined(one, other)
-    assert torch.equal(both.items, torch.cat([one.items, other.items]))
-    assert torch.equal(both.counterparts.vectors, torch.cat([one.counterparts.vectors, other.counterparts.vectors]))
+    ):
+        np.savez(tmp_path / "pairs.npz", **{name: np.ones((count, 2)) for name, count in arrays.items()})
+        with pytest.raises(ValueError, match=told):
+            features_of_file(tmp_path / "pairs.npz")
 
 
 # --- raw inputs ------------------------------------------------------------------------------------------------------
@@ -405,15 +372,12 @@ def test_raw_texts_of_both_sides_have_one_vocabulary():
     assert raw_features(sides(Texts(["?"] * 4), Texts(german))) is not None
 
 
-def test_raw_vectors_of_both_sides_are_standardised_each_as_its_own():
+def test_raw_vectors_of_both_sides_are_standardised_each_as_its_own_and_of_two_kinds_are_in_no_common_space():
     first, second = torch.randn(20, 3), 1000 * torch.randn(20, 3) + 5
     raw = raw_features(sides(first, second))
     for vectors, given in ((raw.train.vectors, first), (raw.train.counterparts.vectors, second)):
         assert vectors.numpy() == pytest.approx(StandardScaler().fit_transform(given), rel=1e-4, abs=1e-5)
-
-
-@pytest.mark.parametrize("other", [torch.rand(4, 5), torch.rand(4, 1, 3, 1), Texts("abcd")])
-def test_raw_inputs_of_two_kinds_are_in_no_common_space(other):
-    raw = raw_features(sides(torch.rand(4, 3), other))
-    assert raw.test.counterparts is None
-    assert "it needs pairs" in CrossModalRetrieval().why_not_applicable(raw)
+    for other in (torch.rand(20, 5), torch.rand(20, 1, 3, 1), Texts("ab" * 10)):
+        raw = raw_features(sides(first, other))
+        assert raw.test.counterparts is None
+        assert "it needs pairs" in CrossModalRetrieval().why_not_applicable(raw)

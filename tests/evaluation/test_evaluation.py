@@ -26,7 +26,7 @@ from likewise.evaluation import (
     raw_features,
 )
 from likewise.evaluation.intervals import over_classes, student, wilson
-from likewise.evaluation.logistic_regression import ClassRegression
+from likewise.evaluation.logistic_regression import LogisticRegression as Regression
 from likewise.evaluation.predictions import accuracy
 
 pytestmark = pytest.mark.slow
@@ -55,7 +55,7 @@ def overall(found):
 
 @pytest.mark.parametrize(
     ("correct", "count", "low", "high"),
-    [(0, 10, 0.0, 0.27753), (10, 10, 0.72247, 1.0), (81, 263, 0.25529, 0.36621), (1, 29, 0.00611, 0.17177)],
+    [(0, 10, 0.0, 0.27753), (10, 10, 0.72247, 1.0), (81, 263, 0.25529, 0.36621)],
 )
 def test_wilson_interval_has_the_published_bounds(correct, count, low, high):
     assert wilson(correct, count) == pytest.approx((low, high), abs=1e-4)
@@ -68,14 +68,6 @@ def test_student_interval_is_that_of_a_t_test():
     expected = stats.ttest_1samp(values, 0).confidence_interval(0.95)
     assert student(values) == pytest.approx((expected.low, expected.high))
     assert student([0.5]) == (-math.inf, math.inf)
-
-
-def test_the_interval_over_classes_of_equal_size_is_that_of_the_class_means():
-    generator = torch.Generator().manual_seed(0)
-    classes = torch.arange(60) % 6
-    values = torch.rand(60, generator=generator) + 0.3 * classes
-    means = [float(values[classes == c].mean()) for c in range(6)]
-    assert over_classes(values, classes) == pytest.approx(student(means), rel=1e-6)
 
 
 def test_a_paired_difference_counts_disagreements_only_and_has_a_mirror():
@@ -98,21 +90,14 @@ def test_a_paired_difference_is_on_the_samples_that_both_have():
         paired_difference(first, Outcomes("kNN", "accuracy", torch.tensor([1]), torch.tensor([0.0])))
 
 
-def test_a_paired_difference_of_precisions_is_a_paired_t_test():
+def test_a_paired_difference_of_precisions_is_a_paired_t_test_and_of_unseen_classes_over_classes():
     generator = torch.Generator().manual_seed(0)
-    first, second = (torch.rand(30, generator=generator) for _ in range(2))
-    rows = torch.arange(30)
-    difference = paired_difference(Outcomes("r", "MAP@R", rows, first), Outcomes("r", "MAP@R", rows, second))
+    classes, rows, order = torch.arange(40) % 4, torch.arange(40), torch.randperm(40, generator=generator)
+    first, second = (torch.rand(40, generator=generator) + of * classes for of in (0.2, 0.0))
+    ours, theirs = Outcomes("r", "MAP@R", rows, first), Outcomes("r", "MAP@R", rows[order], second[order])
+    difference = paired_difference(ours, theirs)
     expected = stats.ttest_rel(first.double().numpy(), second.double().numpy()).confidence_interval(0.95)
     assert (difference.low, difference.high) == pytest.approx((expected.low, expected.high))
-
-
-def test_a_paired_difference_of_unseen_classes_is_over_classes():
-    generator = torch.Generator().manual_seed(0)
-    classes, rows = torch.arange(40) % 4, torch.arange(40)
-    first, second = (torch.rand(40, generator=generator) + of * classes for of in (0.2, 0.0))
-    order = torch.randperm(40, generator=generator)
-    ours, theirs = Outcomes("r", "MAP@R", rows, first), Outcomes("r", "MAP@R", rows[order], second[order])
     difference = paired_difference(ours, theirs, classes)
     means = [float((first - second)[classes == c].mean()) for c in range(4)]
     assert (difference.low, difference.high) == pytest.approx(np.clip(student(means), -1, 1), rel=1e-5)
@@ -121,27 +106,20 @@ def test_a_paired_difference_of_unseen_classes_is_over_classes():
 # --- accuracy --------------------------------------------------------------------------------------------------------
 
 
-def test_class_scores_add_up_to_the_overall_one():
-    test = Features(torch.zeros(6, 1), torch.tensor([0, 1, 2, 1, 2, 1]), ("a", "b", "c"))
-    found = accuracy("kNN", torch.tensor([0, 1, 2, 2, 0, 1]), test, torch.tensor([50, 50, 50]))
-    scores = {str(score.group): (round(score.value * score.count), score.count) for score in found.scores}
-    assert scores == {"all": (4, 6), "class a": (1, 1), "class b": (2, 3), "class c": (1, 2)}
-
-
-def test_a_long_tail_is_scored_by_the_number_of_training_samples():
+def test_classes_are_scored_and_a_long_tail_by_the_number_of_training_samples():
     test = Features(torch.zeros(8, 1), torch.arange(4).repeat_interleave(2), tuple("abcd"))
     right = torch.tensor([0, 0, 1, 3, 2, 2, 0, 0])
     found = accuracy("kNN", right, test, torch.tensor([101, 100, 20, 19]))
-    values = {str(score.group): (score.value, score.count) for score in found.scores}
-    assert [values[name] for name in ("many", "medium", "few")] == [(1.0, 2), (0.75, 4), (0.0, 2)]
+    scores = {str(score.group): (round(score.value * score.count), score.count) for score in found.scores}
+    groups = {"all": (5, 8), "many": (2, 2), "medium": (3, 4), "few": (0, 2)}
+    assert scores == groups | {"class a": (2, 2), "class b": (1, 2), "class c": (2, 2), "class d": (0, 2)}
 
 
 # --- k nearest neighbours --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("weights", ["uniform", "similarity"])
-@pytest.mark.parametrize("k", [1, 2, 7, 90])
-@pytest.mark.parametrize("classes", [3, 60], ids=["few", "more than neighbours"])
+@pytest.mark.parametrize(("k", "classes"), [(1, 3), (2, 60), (7, 3), (7, 60), (90, 3)])
 def test_knn_is_a_vote_among_the_most_similar(classes, k, weights):
     train, test = blobs(90, "train", 1, classes=classes), blobs(60, "test", 2, classes=classes)
     expected = []
@@ -159,12 +137,10 @@ def test_knn_is_a_vote_among_the_most_similar(classes, k, weights):
 
 def test_knn_takes_what_is_best_on_validation(parts):
     found = KNN()(*parts)
-    best = max(found.candidates, key=lambda score: score.value)
     chosen = next(score for score in found.candidates if score.settings == overall(found).settings)
-    assert chosen.value == best.value
+    assert chosen.value == max(score.value for score in found.candidates)
     assert {score.part for score in found.candidates} == {"validation"}
-    alone = KNN(**overall(found).settings)(*parts)
-    assert overall(alone).value == overall(found).value
+    assert overall(KNN(**overall(found).settings)(*parts)).value == overall(found).value
 
 
 # --- the linear probe ------------------------------------------------------------------------------------------------
@@ -181,7 +157,7 @@ def objective(features, penalty, weight, bias):
     )
 
 
-@pytest.mark.parametrize("penalty", [1.0, 1e-2, 1e-4])
+@pytest.mark.parametrize("penalty", [1.0, 1e-4])
 def test_the_probe_reaches_the_minimum_that_another_solver_finds(penalty, monkeypatch):
     train = blobs(150, "train", 1)
     vectors = train.vectors.double()
@@ -189,12 +165,12 @@ def test_the_probe_reaches_the_minimum_that_another_solver_finds(penalty, monkey
     twin = LogisticRegression(C=1 / (penalty * 150), max_iter=100_000, tol=1e-10)
     twin.fit(((vectors - mean) / deviation).numpy(), train.labels.numpy())
     best = objective(train, penalty, torch.from_numpy(twin.coef_.T), torch.from_numpy(twin.intercept_))
-    probe = ClassRegression(train).fit(penalty, 1e-9)
+    probe = Regression(train).fit(penalty, 1e-9)
     weight = probe.weight * deviation[:, None]
     assert objective(train, penalty, weight, probe.bias + mean @ probe.weight) == pytest.approx(best, rel=1e-6)
     for remembered in (logistic_regression.MAX_HISTORY_NUMBERS, 1):  # as many classes: in float32, with few steps kept
         monkeypatch.setattr(logistic_regression, "MAX_HISTORY_NUMBERS", remembered)
-        usual = ClassRegression(train).fit(penalty, LinearProbe().tolerance)
+        usual = Regression(train).fit(penalty, LinearProbe().tolerance)
         gap = objective(train, penalty, usual.weight * deviation[:, None], usual.bias + mean @ usual.weight) / best - 1
         assert 0 <= gap + 1e-6 <= 0.01
 
@@ -202,13 +178,13 @@ def test_the_probe_reaches_the_minimum_that_another_solver_finds(penalty, monkey
 def test_a_warm_start_is_no_reason_to_stop():
     """On classes that are far apart, each weaker penalty moves the weights on, as in a fit from zero."""
     train = blobs(150, "train", 1, spread=0.2)
-    path, probe = ClassRegression(train), None
+    path, probe = Regression(train), None
     for penalty in (1e-1, 1e-2, 1e-3, 1e-4):
         probe = path.fit(penalty, LinearProbe().tolerance, probe)
         mean, deviation = train.vectors.double().mean(0), train.vectors.double().std(0, correction=0)
         best, there = (
             objective(train, penalty, of.weight * deviation[:, None], of.bias + mean @ of.weight)
-            for of in (ClassRegression(train).fit(penalty, 1e-7), probe)
+            for of in (Regression(train).fit(penalty, 1e-7), probe)
         )
         assert there <= 1.05 * best
 
@@ -242,11 +218,8 @@ def test_single_samples_of_classes_are_no_queries():
 
 def test_equal_similarities_give_chance_whatever_the_order_of_the_data():
     """A collapsed encoder: in the data's own order, by class, the first of equals would be right."""
-    labels = torch.arange(10).repeat_interleave(40)
-    test = Features(torch.ones(400, 8), labels)
-    precision = Retrieval()(test, test, test).scores[0].value
-    assert precision < 0.2
-    assert overall(KNN(1)(test, test, test)).value < 0.2
+    test = Features(torch.ones(400, 8), torch.arange(10).repeat_interleave(40))
+    assert all(of(test, test, test).scores[0].value < 0.2 for of in (Retrieval(), KNN(1)))
 
 
 @pytest.mark.parametrize(("third", "groups"), [("z", 3), ("x, turned 90°", 2)])
@@ -299,34 +272,35 @@ def test_what_applies_follows_from_the_labels(parts):
 
 def test_what_does_not_apply_is_refused_when_it_is_asked_for(parts):
     unseen = Features(parts.test.vectors, parts.test.labels, ("x", "y", "z"))
-    for evaluation in (KNN(), LinearProbe()):
-        with pytest.raises(ValueError, match=r"does not apply: it needs test classes .*those that apply: Retrieval"):
-            applicable(FeatureParts(*parts[:2], unseen), [evaluation])
-    alone = Features(torch.rand(3, 2), torch.arange(3))
-    with pytest.raises(ValueError, match="a class with 2 test samples, and every class has 1"):
-        applicable(FeatureParts(*parts[:2], alone), [Retrieval()])
-    one = Features(torch.rand(3, 2), torch.zeros(3, dtype=torch.long))
-    with pytest.raises(ValueError, match="at least 2 classes"):
-        applicable(FeatureParts(one, one, one), [Retrieval()])
+    classes = r"does not apply: it needs test classes .*those that apply: Retrieval"
+    alone, one = (Features(torch.rand(3, 2), labels) for labels in (torch.arange(3), torch.zeros(3, dtype=torch.long)))
+    for test, evaluation, told in (
+        (unseen, KNN(), classes),
+        (unseen, LinearProbe(), classes),
+        (alone, Retrieval(), "a class with 2 test samples, and every class has 1"),
+        (one, Retrieval(), "at least 2 classes"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            applicable(parts._replace(test=test), [evaluation])
 
 
-@pytest.mark.parametrize(
-    ("vectors", "labels", "words"),
-    [
-        (torch.zeros(3, 2), torch.zeros(2, dtype=torch.long), "one label for each of 3 test features, got 2"),
-        (torch.tensor([[1.0], [math.nan]]), torch.zeros(2, dtype=torch.long), "NaN or infinity in 1 of 2"),
-        (torch.zeros(3), torch.zeros(3, dtype=torch.long), r"features \(N, D\)"),
-        (torch.zeros(3, 2), torch.zeros(3), "integers"),
-    ],
-)
-def test_features_that_do_not_fit_are_refused(vectors, labels, words):
-    with pytest.raises(ValueError, match=words):
-        Features(vectors, labels)
+def test_features_that_do_not_fit_are_refused():
+    labels = torch.arange(3)
+    for given, told in (
+        ((torch.zeros(3, 2), labels[:2]), "one label for each of 3 test features, got 2"),
+        ((torch.tensor([[1.0], [math.nan]]), labels[:2]), "NaN or infinity in 1 of 2"),
+        ((torch.zeros(3), labels), r"features \(N, D\)"),
+        ((torch.zeros(3, 2), torch.zeros(3)), "integers"),
+        ((torch.zeros(3, 1), labels, ("a", "b")), "labels from 0 to 1"),
+        ((torch.zeros(3, 1), labels - 1, ("a", "b")), "got -1 to 1"),
+        ((np.eye(4, dtype=np.float32), ["a", "a", "b", "b"]), "test labels as numbers, got <U1: number classes from 0"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            Features(*given)
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
+def test_settings_without_meaning_are_refused():
+    for make, told in (
         (lambda: KNN(0), "k of at least 1, got 0"),
         (lambda: KNN(2.5), "k of at least 1, got 2.5"),
         (lambda: KNN(weights="distance"), "one of uniform, similarity"),
@@ -334,22 +308,15 @@ def test_features_that_do_not_fit_are_refused(vectors, labels, words):
         (lambda: LinearProbe(0), "penalty above 0"),
         (lambda: LinearProbe(penalties=()), "at least one of penalties"),
         (lambda: LinearProbe(tolerance=-1), "tolerance above 0"),
-    ],
-    ids=range(7),
-)
-def test_settings_without_meaning_are_refused(make, words):
-    with pytest.raises(ValueError, match=words):
-        make()
+    ):
+        with pytest.raises(ValueError, match=told):
+            make()
 
 
-def test_classes_of_any_integer_are_taken_and_others_refused(parts):
-    train, validation, test = (Features(of.vectors, of.labels.to(torch.uint8), of.names) for of in parts)
+def test_classes_of_any_integer_and_arrays_are_taken(parts):
+    train, validation, test = (Features(of.vectors.numpy(), of.labels.to(torch.uint8), of.names) for of in parts)
     for evaluation in (KNN(5, "uniform"), LinearProbe(1e-2), Retrieval()):
         assert evaluation(train, validation, test).scores == evaluation(*parts[:2], parts.test).scores
-    with pytest.raises(ValueError, match="labels from 0 to 1"):
-        Features(torch.zeros(3, 1), torch.tensor([0, 1, 2]), ("a", "b"))
-    with pytest.raises(ValueError, match="got -1 to 1"):
-        Features(torch.zeros(2, 1), torch.tensor([-1, 1]), ("a", "b"))
 
 
 # --- raw inputs ------------------------------------------------------------------------------------------------------
@@ -405,15 +372,12 @@ def file(tmp_path):
     return save
 
 
-def test_label_sets_of_test_samples_alone_are_evaluated_by_retrieval(file):
+def test_test_samples_alone_and_test_classes_of_their_own_stay_as_they_are(file):
     sets = np.random.default_rng(0).random((12, 3)) < 0.5
     alone = features_of_file(file(features=np.eye(12), labels=sets, parts=["test"] * 12))
-    assert (len(alone.train), len(alone.validation), len(alone.test)) == (0, 0, 12)
+    assert (len(alone.train), len(alone.validation)) == (0, 0)
     assert np.array_equal(alone.test.sets.numpy(), sets)
     assert names(applicable(alone)) == ["retrieval"]
-
-
-def test_test_classes_of_their_own_stay_as_they_are(file):
     labels = np.repeat(["a", "b", "x", "y"], 5)
     parts = features_of_file(file(features=np.eye(20), labels=labels, parts=np.repeat(["train", "test"], 10)))
     assert (parts.train.names, parts.test.names, len(parts.validation)) == (("a", "b"), ("x", "y"), 0)
@@ -437,9 +401,8 @@ def test_parts_have_the_names_of_their_classes_and_labels(file):
     assert sets.test.names == ("sky", "sea")
 
 
-@pytest.mark.parametrize(
-    ("arrays", "words"),
-    [
+def test_array_files_that_are_not_as_expected_are_refused(file):
+    for arrays, told in (
         ({"x": [1]}, r"expected 'features' \(N, D\) and 'labels'.* got x"),
         ({"features": np.eye(3)}, "'labels'.* got features"),
         ({"features": np.eye(3), "labels": [1, 2]}, "one label for each of 3 features, got 2"),
@@ -452,12 +415,9 @@ def test_parts_have_the_names_of_their_classes_and_labels(file):
         (NAMED | {"train_names": ["a", "b"], "test_names": ["a"]}, "test_labels as integers from 0 to 0"),
         (SETS | {"test_labels": np.eye(3) > 0}, r"expected test_labels like train_labels, \(3, 2\), got \(3, 3\)"),
         (SETS | {"train_names": ["a", "b"], "test_names": ["b", "a"]}, "2 test_names, the same in all parts"),
-    ],
-    ids=range(12),
-)
-def test_array_files_that_are_not_as_expected_are_refused(file, arrays, words):
-    with pytest.raises(ValueError, match=words):
-        features_of_file(file(**arrays))
+    ):
+        with pytest.raises(ValueError, match=told):
+            features_of_file(file(**arrays))
 
 
 def test_a_bare_array_lacks_labels_and_an_error_says_how_to_save_them(tmp_path):

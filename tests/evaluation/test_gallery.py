@@ -1,12 +1,14 @@
-"""A gallery of one's own: what a run's encoder makes of it is ranked for the test samples, as plain loops rank it."""
+"""Retrieval among a gallery of one's own, as plain loops rank it, and by the first features alone."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 import likewise as lw
-from likewise.data import Arrays, Samples, Source
-from likewise.evaluation import Features, Retrieval
+from likewise.data import Arrays, Digits, Samples, Source
+from likewise.evaluation import KNN, CrossModalRetrieval, Features, Retrieval, Widths
 from likewise.workflows import Silent
 
 NAMES = ("lily", "rose", "tulip")
@@ -42,19 +44,15 @@ def test_features_are_ranked_among_it():
     assert found["precision@1"].protocol["gallery"] == "Shop, 40 samples"
 
 
-@pytest.mark.parametrize(
-    ("shop", "words"),
-    [
+def test_what_is_no_gallery_is_told():
+    part = Features(torch.randn(12, 4), torch.arange(12) % 3, NAMES)
+    for shop, told in (
         (Shop(width=3), r"a gallery of inputs of shape \(4,\), and those of the source are \(3,\)"),
         (Shop(names=()), "a gallery with classes, and its labels are none"),
         (Shop(names=("oak", "elm")), "a test sample with a right answer in the gallery, and there is none"),
-    ],
-    ids=range(3),
-)
-def test_what_is_no_gallery_is_told(shop, words):
-    part = Features(torch.randn(12, 4), torch.arange(12) % 3, NAMES)
-    with pytest.raises(ValueError, match=words):
-        Retrieval(among=shop)(part, part, part)
+    ):
+        with pytest.raises(ValueError, match=told):
+            Retrieval(among=shop)(part, part, part)
 
 
 def test_label_sets_are_compared_by_name():
@@ -95,3 +93,52 @@ def test_a_run_encodes_it(tmp_path):
     encoded = Arrays(tmp_path / "shop.npz").load().inputs.numpy()
     direct = Retrieval().rank(model.encode(test.inputs.numpy()), test.labels, model.encode(encoded), other[1])
     assert run.scores["retrieval", "precision@1"].value == pytest.approx(direct["precision@1"].value)
+
+
+# --- the first features alone ----------------------------------------------------------------------------------------
+
+
+def part_of(seed, kind="test", counterparts=None):
+    """Make features of three classes, which the first tell better than the later."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(30) % 3
+    vectors = torch.randn(30, 8, generator=generator) + 3 * torch.eye(8)[labels]
+    return Features(vectors, labels, NAMES, part=kind, counterparts=counterparts)
+
+
+def cut(features, width):
+    """Return features of which only the first are left."""
+    beside = None if features.counterparts is None else cut(features.counterparts, width)
+    return replace(features, vectors=features.vectors[:, :width].clone(), counterparts=beside)
+
+
+@pytest.mark.parametrize("of", [None, KNN(4)], ids=str)
+def test_scores_are_those_of_features_that_are_cut(of):
+    train, test = part_of(0, "train"), part_of(1)
+    found = Widths([8, 2], of)(train, train, test)
+    assert len({score.metric.name for score in found.scores}) == len(found.scores)
+    for width in (2, 8):
+        alone = (of or Retrieval())(cut(train, width), cut(train, width), cut(test, width))
+        for score in alone.headline:
+            ours = found[f"{score.metric}, first {width}"]
+            assert (ours.value, ours.low, ours.high) == (score.value, score.low, score.high)
+            assert not ours.metric.selects
+    assert {one.metric for one in found.outcomes} >= {score.metric.name for score in found.headline[:2]}
+
+
+def test_pairs_are_cut_on_both_sides():
+    parts = [part_of(seed, kind, part_of(seed + 5, kind)) for seed, kind in enumerate(("train", "validation", "test"))]
+    found = Widths([3])(*parts)
+    alone = CrossModalRetrieval()(*(cut(of, 3) for of in parts))
+    for score in alone.headline:
+        assert found[f"{score.metric}, first 3"].value == score.value
+
+
+def test_widths_that_are_none_are_told():
+    test = part_of(0)
+    with pytest.raises(ValueError, match="widths of at least 1, got 0"):
+        Widths([0, 4])
+    with pytest.raises(ValueError, match="of the run's own samples, got Retrieval"):
+        Widths([4], Retrieval(among=Digits()))
+    with pytest.raises(ValueError, match="it needs 16 features, and there are 8"):
+        Widths([16])(test, test, test)

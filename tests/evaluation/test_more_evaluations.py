@@ -30,7 +30,7 @@ from likewise.evaluation import (
 from likewise.evaluation.intervals import bootstrap_indices
 from likewise.evaluation.linear import temperature_of
 from likewise.evaluation.out_of_distribution import Mahalanobis, auroc, false_positives, neighbour_of
-from likewise.evaluation.probe_quality import bin_indices, calibration_error
+from likewise.evaluation.probe_quality import _bounds, bin_indices, calibration_error
 from likewise.runs import Run
 from likewise.runs.score_format import remarks
 
@@ -98,13 +98,10 @@ def test_calibration_scores_are_those_of_loops(parts):
 
 def test_a_probability_on_an_edge_belongs_to_the_bin_below():
     assert bin_indices(torch.tensor([1e-9, 0.25, 0.2500001, 0.75, 1.0]), 4).tolist() == [0, 0, 1, 2, 3]
-    assert calibration_error(torch.tensor([1.0, 1.0]), torch.tensor([True, True])) == 0
 
 
 def test_the_interval_of_the_calibration_error_covers_the_truth():
     """Of probes that are calibrated, and of those that are too confident by 0.15, whose error is known to be 0.15."""
-    from likewise.evaluation.probe_quality import _bounds, _Stated  # noqa: PLC0415 - no probe is this well known
-
     generator = torch.Generator().manual_seed(0)
     for excess in (0.0, 0.15):
         covered = 0
@@ -112,7 +109,7 @@ def test_the_interval_of_the_calibration_error_covers_the_truth():
             stated = 0.5 + 0.5 * torch.rand(400, generator=generator, dtype=torch.float64)
             right = torch.rand(400, generator=generator, dtype=torch.float64) < stated - excess
             value = calibration_error(stated, right)
-            low, high = _bounds(value, _Stated(stated, right, stated, stated), 15, 0)
+            low, high = _bounds(value, stated, right, 15, seed=0)
             assert 0 <= low <= value <= high <= 1
             covered += low <= excess <= high
         assert covered >= 34  # of 40; by the plain percentiles it is 0 for a calibrated probe
@@ -128,7 +125,6 @@ def test_a_temperature_is_fitted_on_validation_and_never_on_test(parts):
         assert found.headline[0].settings == {"penalty": 1e-5, "temperature": pytest.approx(heat, rel=1e-3)}
     plain, scaled = (Calibration(temperature_scaling=on, penalty=1e-5)(*parts) for on in (False, True))
     assert values(plain) != values(scaled)
-    assert "temperature" not in plain.headline[0].settings
 
 
 def test_calibration_refuses_what_it_cannot_use(parts):
@@ -145,7 +141,7 @@ def test_calibration_refuses_what_it_cannot_use(parts):
 # --- out of distribution ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("levels", [3, 50, 10_000], ids=str)
+@pytest.mark.parametrize("levels", [3, 10_000], ids=str)
 def test_auroc_is_scikit_learns_with_ties_too(levels):
     generator = torch.Generator().manual_seed(levels)
     inside = torch.randint(levels, (70,), generator=generator).float()
@@ -168,8 +164,7 @@ def test_delongs_variance_is_that_of_a_loop_over_pairs():
 
 def test_perfect_separation_has_an_interval():
     area, low, high = auroc(torch.arange(40.0), torch.arange(100.0, 150.0))
-    assert (area, high) == (1, 1)
-    assert low == pytest.approx(0.9124, abs=1e-4)  # Wilson's, 40 of 40
+    assert (area, high, low) == (1, 1, pytest.approx(0.9124, abs=1e-4))  # Wilson's, 40 of 40
     same, low, high = auroc(torch.ones(10), torch.ones(10))
     assert low < same == 0.5 < high
 
@@ -182,16 +177,14 @@ def test_the_false_positive_rate_is_that_of_a_loop():
     value, low, high = false_positives(inside, outside)
     assert value == pytest.approx(expected)
     assert 0 <= low < value < high <= 1
-    assert (value, low, high) == false_positives(inside, outside)
+    assert (value, low, high) == false_positives(inside, outside)  # by the same seed
     assert false_positives(torch.arange(40.0), torch.arange(100.0, 150.0))[2] > 0.05
 
 
-def test_resamples_are_the_same_for_the_same_seed_and_of_the_right_size():
-    blocks, again = (list(bootstrap_indices(3, 100_000, times=100)) for _ in range(2))
+def test_resamples_are_of_the_right_size():
+    blocks = list(bootstrap_indices(3, 100_000, times=100))
     assert sum(len(first) for first, _ in blocks) == 100
     assert {tuple(of.shape[1] for of in block) for block in blocks} == {(3, 100_000)}
-    assert torch.equal(blocks[1][1], again[1][1])
-    assert not torch.equal(blocks[0][1], next(bootstrap_indices(3, 100_000, times=100, seed=1))[1])
 
 
 @pytest.mark.parametrize("count", [400, 20], ids=["many samples", "fewer than features"])
@@ -203,11 +196,8 @@ def test_mahalanobis_distances_are_those_of_a_loop_with_scikit_learns_covariance
     precision = np.linalg.inv(covariance)
     expected = [min(math.sqrt((x - m) @ precision @ (x - m)) for m in means) for x in test.vectors.double().numpy()]
     assert Mahalanobis(train).distances(test.vectors).tolist() == pytest.approx(expected, rel=1e-6)
-
-
-def test_mahalanobis_distances_of_constant_features_are_finite():
-    train = Features(torch.zeros(6, 3), torch.arange(6) % 2)
-    assert bool(Mahalanobis(train).distances(torch.ones(2, 3)).isfinite().all())
+    same = Features(torch.zeros(6, 3), torch.arange(6) % 2)  # constant features
+    assert bool(Mahalanobis(same).distances(torch.ones(2, 3)).isfinite().all())
 
 
 def test_out_of_distribution_measures_both_distances(parts):
@@ -220,29 +210,20 @@ def test_out_of_distribution_measures_both_distances(parts):
     measured = Mahalanobis(parts.train)
     distances = torch.cat([measured.distances(of) for of in (parts.test.vectors, outside)])
     assert found.headline[2].value == pytest.approx(roc_auc_score(truth, distances.numpy()))
-    assert [(score.metric.name, score.count) for score in found.headline] == [
-        ("AUROC, kNN distance", 100),
-        ("FPR at 95 % TPR, kNN distance", 40),
-        ("AUROC, Mahalanobis distance", 100),
-        ("FPR at 95 % TPR, Mahalanobis distance", 40),
-    ]
+    rates = [("AUROC", 100), ("FPR at 95 % TPR", 40)]
+    named = [(f"{name}, {of} distance", count) for of in ("kNN", "Mahalanobis") for name, count in rates]
+    assert [(score.metric.name, score.count) for score in found.headline] == named
     assert remarks(found.headline[0]) == "k=4; outside samples=40, outside=Given"
-
-
-def test_the_neighbour_that_a_distance_is_to_is_of_the_same_class_where_classes_are_small(parts):
-    assert [neighbour_of(Features(torch.rand(rows, 2), torch.arange(rows) % classes))
-            for rows, classes in ((1500, 150), (5000, 10), (7, 7))] == [5, 50, 1]  # fmt: skip
-    assert neighbour_of(Features(torch.rand(30, 2), None)) == 50
-    outside = Given(blobs(40, "outside", 7, spread=4.0).vectors)
-    half = len(parts.train) / len(set(parts.train.labels.tolist())) / 2
-    assert remarks(OutOfDistribution(outside)(*parts).headline[0]).startswith(f"k={int(half)};")
-
-
-def test_out_of_distribution_needs_no_labels_and_takes_a_subset(parts):
     plain = FeatureParts(*(Features(of.vectors, None, part=of.part) for of in parts))
-    found = OutOfDistribution(Given(torch.randn(40, 5)), k=1000, most=7)(*plain)
-    assert [score.metric.name for score in found.headline] == ["AUROC, kNN distance", "FPR at 95 % TPR, kNN distance"]
-    assert remarks(found.headline[0]) == "k=90; outside samples=7, outside=Given"
+    some = OutOfDistribution(Given(torch.randn(40, 5)), k=1000, most=7)(*plain)
+    assert [score.metric.name for score in some.headline] == [name for name, _ in named[:2]]  # without labels
+    assert remarks(some.headline[0]) == "k=90; outside samples=7, outside=Given"
+
+
+def test_the_neighbour_that_a_distance_is_to_is_of_the_same_class_where_classes_are_small():
+    sizes = {(1500, 150): 5, (5000, 10): 50, (7, 7): 1}
+    assert all(neighbour_of(Features(torch.rand(n, 2), torch.arange(n) % c)) == k for (n, c), k in sizes.items())
+    assert neighbour_of(Features(torch.rand(30, 2), None)) == 50
 
 
 def test_outside_inputs_are_encoded_where_the_encoder_is_known(parts):
@@ -283,13 +264,12 @@ def scene(count=6, channels=3, height=24, width=20):
 
 
 @pytest.mark.parametrize("name", CORRUPTIONS)
-@pytest.mark.parametrize("shape", [(3, 24, 20), (1, 8, 8), (5, 3, 7), (2, 1, 1)], ids=str)
+@pytest.mark.parametrize("shape", [(3, 24, 20), (5, 3, 7), (2, 1, 1)], ids=str)
 def test_a_corruption_keeps_shape_and_range_and_depends_on_the_row_only(name, shape):
     images = torch.randint(0, 256, (6, *shape), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     rows = torch.tensor([40, 3, 7, 8, 1, 2])
     whole = corrupted(images, rows, name, 5)
-    assert whole.shape == images.shape
-    assert whole.dtype == torch.float32
+    assert (whole.shape, whole.dtype) == (images.shape, torch.float32)
     assert 0 <= float(whole.min()) <= float(whole.max()) <= 1
     few = torch.tensor([4, 1])
     torch.testing.assert_close(corrupted(images[few], rows[few], name, 5), whole[few], rtol=0, atol=1e-6)
@@ -297,9 +277,7 @@ def test_a_corruption_keeps_shape_and_range_and_depends_on_the_row_only(name, sh
     random = {"gaussian noise", "shot noise", "impulse noise"}
     if name in random and shape == (3, 24, 20):
         assert not torch.equal(corrupted(images, rows, name, 5, seed=1), whole)
-        same = images[:1].expand(2, -1, -1, -1)
-        first, second = corrupted(same, torch.tensor([0, 1]), name, 5)
-        assert not torch.equal(first, second)
+        assert not torch.equal(*corrupted(images[:1].expand(2, -1, -1, -1), torch.tensor([0, 1]), name, 5))
 
 
 @pytest.mark.parametrize("name", CORRUPTIONS)
@@ -431,20 +409,10 @@ def test_robustness_is_that_of_a_loop(digits):
     assert (mean.value, mean.low, mean.high) == pytest.approx((float(right.mean()), interval.low, interval.high))
     assert clean.value == pytest.approx(values(LinearProbe()(*parts))["accuracy"])
     assert mean.value < clean.value
-    outcomes = {one.metric: one for one in found.outcomes}
-    assert torch.equal(outcomes[mean.metric.name].rows, rows)
-    torch.testing.assert_close(outcomes[mean.metric.name].values, right.float())
+    outcomes = next(one for one in found.outcomes if one.metric == mean.metric.name)
+    assert torch.equal(outcomes.rows, rows)
+    torch.testing.assert_close(outcomes.values, right.float())
     assert mean.protocol == {"corruptions": ["gaussian noise", "rotation"], "severities": [2, 5]}
-
-
-def test_robustness_of_a_subset_corrupts_its_samples_in_the_same_way(digits):
-    parts, _ = digits
-    few = FeatureParts(*(of.fewer(250) for of in parts))
-    evaluation = Robustness(["impulse noise"], [3], penalty=0.01)
-    whole, part = ({one.metric: one for one in evaluation(*parts[:2], of).outcomes} for of in (parts.test, few.test))
-    name = "mean accuracy under corruption"
-    chosen = torch.isin(whole[name].rows, part[name].rows)
-    assert torch.equal(whole[name].values[chosen], part[name].values)
 
 
 def test_robustness_is_refused_without_images(digits, parts):
@@ -470,9 +438,7 @@ def test_features_know_their_origin_and_leave_it_behind(digits):
     assert torch.equal(test.origin.inputs(test[few].numbers), inputs[test.rows[few]])
     assert test.fewer(3).origin is test.origin
     sent = pickle.loads(pickle.dumps(test))  # noqa: S301 - our own
-    assert sent.origin is None
-    assert torch.equal(sent.vectors, test.vectors)
-    assert b"pixels" not in pickle.dumps(test)
+    assert (sent.origin, torch.equal(sent.vectors, test.vectors)) == (None, True)
     with pytest.raises(ValueError, match="data without 1 of 2"):
         test.origin.inputs(torch.tensor([int(test.rows[0]), 5000]))
 
@@ -523,14 +489,10 @@ def test_a_run_is_evaluated_by_name_from_its_saved_features(trained, tmp_path, c
     assert {subset: after[subset] for subset in before} == before  # from saved features as from those just encoded
     page = run.report.read_text(encoding="utf-8")
     assert all(f"<h2>{name}</h2>" in page for name in ("Robustness", "Calibration", "Scores"))
-    assert 'id="reliability"' in page
-    assert 'id="robustness"' in page
+    assert all(f'id="{name}"' in page for name in ("reliability", "robustness"))
     told = capsys.readouterr().out
     assert "robustness, mean accuracy under corruption: " in told
     assert "gaussian noise severity" not in told  # of these there are too many for a terminal
-    again = shutil.copytree(run.folder, tmp_path / "again")
-    assert main(["compare", str(run.folder), str(again), "--output", str(tmp_path / "compare.html")]) == 0
-    assert "mean accuracy under corruption" in (tmp_path / "compare.csv").read_text(encoding="utf-8")
 
 
 def test_features_from_anywhere_are_compared_with_vectors_of_their_length(trained, tmp_path, capsys):
@@ -542,31 +504,18 @@ def test_features_from_anywhere_are_compared_with_vectors_of_their_length(traine
     outside = ["OutOfDistribution", "--evaluations.outside", "Arrays", "--evaluations.outside.path"]
     assert main([*words, *outside, str(tmp_path / "outside.npz")]) == 0
     assert "out of distribution, AUROC, kNN distance: " in capsys.readouterr().out
-
-    def refused(*more):
-        assert main([*words, *more]) == 2
-        (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
-        return line
-
-    assert "needs outside inputs of shape (6,), and those of the source are (1, 8, 8)" in refused(*outside, str(other))
-    assert "does not exist" in refused(*outside, str(tmp_path / "nowhere.npz"))
-    assert "did you mean gaussian noise" in refused("Robustness", "--evaluations.corruptions", "[gausian_noise]")
-    assert "outside" in refused("OutOfDistribution")
     np.savez(tmp_path / "vectors.npz", vectors=vectors, labels=labels)
-    data = ["--data", "Arrays", "--data.path", str(tmp_path / "vectors.npz"), "--encoder", "MLP"]
-    runs = ["--runs", str(tmp_path / "new"), "--trainer.accelerator", "cpu"]
-    assert main(["train", *data, *runs, "--batches", "Views", "--evaluations", "Robustness"]) == 2
-    assert "inputs are vectors of shape (6,)" in capsys.readouterr().err
+    train = ["train", "--data", "Arrays", "--data.path", str(tmp_path / "vectors.npz"), "--encoder", "MLP"]
+    train += ["--runs", str(tmp_path / "new"), "--trainer.accelerator", "cpu", "--batches", "Views"]
+    shapes = "needs outside inputs of shape (6,), and those of the source are (1, 8, 8)"
+    for refused, told in (
+        ([*words, *outside, str(other)], shapes),
+        ([*words, *outside, str(tmp_path / "nowhere.npz")], "does not exist"),
+        ([*words, "Robustness", "--evaluations.corruptions", "[gausian_noise]"], "did you mean gaussian noise"),
+        ([*words, "OutOfDistribution"], "outside"),
+        ([*train, "--evaluations", "Robustness"], "inputs are vectors of shape (6,)"),
+    ):
+        assert main(refused) == 2
+        (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+        assert told in line
     assert not (tmp_path / "new").exists()  # refused before training
-
-
-def test_samples_without_labels_are_told_from_others(trained, tmp_path, capsys):
-    folder, other = trained
-    data = ["--data", "Arrays", "--data.path", str(other), "--loss", "NTXentLoss", "--batches.batch_size", "16"]
-    outside = ["--evaluations", "OutOfDistribution", "--evaluations.outside", "Arrays", "--evaluations.outside.path"]
-    few = str(folder.parent.parent / "few.npz")
-    assert main(["train", *data, *SHORT, *outside, few, "--runs", str(tmp_path)]) == 0
-    (made,) = tmp_path.iterdir()
-    found = {score.metric.name for score in Run(made).scores if score.part == "test"}
-    assert found == {"AUROC, kNN distance", "FPR at 95 % TPR, kNN distance"}
-    assert "did you mean Arrays?" in (main(["train", *outside[:3], "Arays"]), capsys.readouterr().err)[1]

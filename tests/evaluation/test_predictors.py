@@ -9,16 +9,15 @@ import torch
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
-from sklearn.neighbors import NearestNeighbors
-from sklearn.preprocessing import StandardScaler, normalize
+from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 import likewise as lw
 from likewise.data import Samples
 from likewise.evaluation import KNN, FeatureParts, Features, LinearProbe, OwnClassifier, save_features
-from likewise.evaluation.knn import NeighbourPredictor
 from likewise.evaluation.label_metrics import best_thresholds
-from likewise.evaluation.linear import LinearPredictor, temperature_of
+from likewise.evaluation.linear import temperature_of
+from likewise.evaluation.logistic_regression import _principal
 from likewise.evaluation.out_of_distribution import NoveltyScore
 from likewise.evaluation.run_predictors import RunPredictors
 from likewise.models import MLP, ProjectionHead
@@ -85,11 +84,17 @@ def test_the_probe_that_a_run_keeps_predicts_as_it_was_evaluated(digits, run, re
     scores = probe.scores(digits.test.vectors)
     predictions = next(one.values for one in found.outcomes if one.metric == "prediction")
     assert scores.argmax(dim=1).tolist() == predictions.long().tolist()
-    (score,) = (one for one in run.scores if one.part == "test" and str(one.group) == "all")
-    assert float((scores.argmax(dim=1) == digits.test.classes).double().mean()) == score.value
     assert torch.allclose(scores.sum(dim=1), torch.ones(450, dtype=torch.float64))
-    assert probe.names == NAMES
-    assert probe.settings == score.settings
+    assert (probe.names, probe.settings) == (NAMES, found["accuracy"].settings)
+    assert repr(probe) == repr(found.predictor) == "LinearPredictor(linear probe: 10 classes)"
+    assert torch.equal(scores, found.predictor.scores(digits.test.vectors))
+    before = run.probe.read_bytes()
+    run.add(LinearProbe(1e-2)(*(replace(part, kind="raw inputs", vectors=-part.vectors) for part in digits)))
+    assert run.probe.read_bytes() == before  # raw inputs leave the probe of the encoder
+    for content in (b"", b"nothing", before[:-100]):
+        run.probe.write_bytes(content)
+        with pytest.raises(ValueError, match=r"expected a classifier in .*probe\.safetensors, got .*evaluate"):
+            RunPredictors(run).predictor()
 
 
 def test_the_probe_that_a_run_keeps_is_scikit_learns(digits, run):
@@ -109,13 +114,6 @@ def test_thresholds_of_labels_are_those_of_validation(sets, run):
     assert found["macro-F1"].value == pytest.approx(macro_f1(probe, sets.test), abs=1e-9)
     validated = probe.scores(sets.validation.vectors)
     assert torch.equal(probe.thresholds, best_thresholds(validated, sets.validation.sets))
-
-
-def test_raw_inputs_leave_the_probe_of_the_encoder(digits, run):
-    run.add(LinearProbe(1e-2)(*digits))
-    before = run.probe.read_bytes()
-    run.add(LinearProbe(1e-2)(*(replace(part, kind="raw inputs", vectors=-part.vectors) for part in digits)))
-    assert run.probe.read_bytes() == before
 
 
 # --- calibration -----------------------------------------------------------------------------------------------------
@@ -152,50 +150,36 @@ def test_few_samples_that_are_all_right_do_not_make_every_probability_one():
 # --- neighbours ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("weights", ["uniform", "similarity"])
-def test_neighbours_predict_as_a_plain_loop(digits, weights):
-    predictor = NeighbourPredictor.of(digits.train, 7, weights)
-    scores = predictor.scores(digits.test.vectors[:40])
+@pytest.mark.parametrize(("weights", "temperature"), [("uniform", 0.07), ("similarity", 0.07), ("similarity", 0.5)])
+def test_neighbours_of_a_run_predict_as_a_plain_loop(digits, run, weights, temperature):
+    """With the temperature that it was evaluated with, which is told where it is not the usual one."""
+    found = KNN(30, weights, temperature)(*digits)
+    scores = kept(run, digits, found).predictor("knn").scores(digits.test.vectors[:40])
     units = nn.functional.normalize(digits.train.vectors.double())
     for row, vector in zip(scores, digits.test.vectors[:40].double(), strict=True):
-        similarities = units @ (vector / vector.norm())
-        near = sorted(range(600), key=lambda number: -similarities[number])[:7]
+        similarities = (units @ (vector / vector.norm())).tolist()
         votes = np.zeros(10)
-        for number in near:
-            votes[digits.train.classes[number]] += 1 if weights == "uniform" else math.exp(similarities[number] / 0.07)
+        for number in sorted(range(600), key=lambda number: -similarities[number])[:30]:
+            vote = 1 if weights == "uniform" else math.exp((similarities[number] - 1) / temperature)
+            votes[digits.train.classes[number]] += vote
         assert row.tolist() == pytest.approx(votes / votes.sum(), abs=1e-5)
+    told = {score.settings.get("temperature") for score in found.scores}
+    assert told == {None if temperature == 0.07 else temperature}
 
 
 def test_neighbours_of_a_run_predict_as_it_was_evaluated(digits, sets, run):
-    found = KNN()(*digits)
-    predictor = kept(run, digits, found).predictor("knn")
-    predictions = next(one.values for one in found.outcomes if one.metric == "prediction")
-    assert predictor.scores(digits.test.vectors).argmax(dim=1).tolist() == predictions.long().tolist()
+    """Of pairs by each input once."""
+    again = torch.arange(len(digits.train)).repeat_interleave(1 + 8 * (digits.train.classes == 3))
+    pairs = digits._replace(train=replace(digits.train, items=torch.arange(len(digits.train)))[again])
+    for parts, knn in ((digits, KNN()), (pairs, KNN(5, "uniform"))):
+        found = knn(*parts)
+        learned = kept(run, parts, found)
+        expected = next(one.values for one in found.outcomes if one.metric == "prediction")
+        assert torch.equal(learned.predictor("knn").scores(digits.test.vectors).argmax(dim=1), expected.long())
+        assert len(learned.features.train) == len(digits.train)
     found = KNN()(*sets)
     predictor = kept(run, sets, found).predictor()
     assert found["macro-F1"].value == pytest.approx(macro_f1(predictor, sets.test), abs=1e-9)
-
-
-def test_neighbours_of_a_run_of_pairs_are_each_input_once_as_it_was_evaluated(digits, run):
-    again = torch.arange(len(digits.train)).repeat_interleave(1 + 8 * (digits.train.classes == 3))
-    several = replace(digits.train, items=torch.arange(len(digits.train)))[again]
-    pairs = FeatureParts(several, *digits[1:])
-    found = KNN(5, "uniform")(*pairs)
-    predictor = kept(run, pairs, found).predictor("knn")
-    expected = next(one.values for one in found.outcomes if one.metric == "prediction")
-    assert torch.equal(predictor.scores(digits.test.vectors).argmax(dim=1), expected.long())
-    assert len(RunPredictors(run).features.train) == len(digits.train)
-
-
-def test_neighbours_of_a_run_have_the_temperature_that_it_was_evaluated_with(digits, run):
-    found = KNN(30, "similarity", 0.5)(*digits)
-    scores = kept(run, digits, found).predictor("knn").scores(digits.test.vectors[:40])
-    vectors, train = (normalize(part.vectors.double()) for part in (digits.test[torch.arange(40)], digits.train))
-    alike, near = map(np.asarray, NearestNeighbors(n_neighbors=30, metric="cosine").fit(train).kneighbors(vectors))
-    votes = np.exp((1 - alike) / 0.5)[:, :, None] * np.eye(10)[digits.train.classes.numpy()[near]]
-    np.testing.assert_allclose(scores, votes.sum(axis=1) / votes.sum(axis=(1, 2))[:, None], atol=1e-5)
-    assert {score.settings["temperature"] for score in found.scores} == {0.5}
-    assert all("temperature" not in score.settings for score in KNN(30, "similarity")(*digits).scores)
 
 
 # --- what was trained with the encoder -------------------------------------------------------------------------------
@@ -233,6 +217,7 @@ def test_the_own_classifier_of_classes_predicts_without_its_run(digits, run, los
     assert torch.allclose(scores, expected, atol=1e-5)
     right = (scores.argmax(dim=1) == parts.test.classes).double()
     assert float(right.mean()) == OwnClassifier()(*parts)["accuracy"].value
+    assert trained(lw.SupConLoss(), digits)[1].predictor(parts) is None  # a loss without a classifier
 
 
 @pytest.mark.parametrize("loss", [lw.BCELoss(), lw.MSCLoss()])
@@ -244,11 +229,6 @@ def test_the_own_classifier_of_label_sets_predicts_without_its_run(sets, run, lo
     expected = parts.test.predicted.sigmoid() if predictor.probabilities else parts.test.predicted
     assert torch.allclose(scores, expected, atol=1e-5)
     assert OwnClassifier()(*parts)["macro-F1"].value == pytest.approx(macro_f1(predictor, parts.test), abs=0.01)
-
-
-def test_a_loss_without_a_classifier_leaves_none(digits):
-    parts, module = trained(lw.SupConLoss(), digits)
-    assert module.predictor(parts) is None
 
 
 # --- how unlike the training data ------------------------------------------------------------------------------------
@@ -275,11 +255,8 @@ def test_five_percent_of_digits_are_unlike_digits_and_nearly_all_of_something_el
     unlike = NoveltyScore(digits)
     assert float((unlike(digits.test.vectors) > 0.95).double().mean()) < 0.1
     assert float((unlike(16 * torch.rand(200, 64)) > 0.95).double().mean()) > 0.9
-
-
-def test_few_held_out_samples_call_nothing_unlike(digits):
     few = digits._replace(validation=digits.validation[torch.arange(18)])
-    assert float(NoveltyScore(few)(-digits.test.vectors).max()) == 18 / 19
+    assert float(NoveltyScore(few)(-digits.test.vectors).max()) == 18 / 19  # which calls nothing unlike
 
 
 # --- what a run has not ----------------------------------------------------------------------------------------------
@@ -318,22 +295,6 @@ def test_new_classes_are_predicted_among_given_samples_alone(digits, run):
     assert learned.predictor("knn").names == NAMES  # asked for, what was trained on
 
 
-def test_a_damaged_file_is_told(digits, run):
-    learned = kept(run, digits, LinearProbe(1e-2)(*digits))
-    for content in (b"", b"nothing", run.probe.read_bytes()[:-100]):
-        run.probe.write_bytes(content)
-        with pytest.raises(ValueError, match=r"expected a classifier in .*probe\.safetensors, got .*evaluate"):
-            learned.predictor()
-
-
-def test_a_predictor_is_read_as_it_was_written(digits, run):
-    found = LinearProbe(1e-2)(*digits).predictor
-    run.write("probe.safetensors", found.to_bytes())
-    read = LinearPredictor.load(run.probe, nn.Identity)
-    assert repr(read) == repr(found) == "LinearPredictor(linear probe: 10 classes)"
-    assert torch.equal(read.scores(digits.test.vectors), found.scores(digits.test.vectors))
-
-
 def test_scores_in_pieces_are_those_of_all_and_those_of_a_large_training_part_are_left_out(digits, monkeypatch):
     whole, module = trained(lw.CrossEntropyLoss(), digits)
     encoded = [replace(part, predictions=None) for part in whole]
@@ -353,8 +314,6 @@ def test_scores_in_pieces_are_those_of_all_and_those_of_a_large_training_part_ar
 
 def test_a_decomposition_that_fails_in_single_precision_is_made_in_double(monkeypatch):
     """As LAPACK's does for some matrices with a thousand eigenvalues near 0."""
-    from likewise.evaluation.logistic_regression import _principal  # noqa: PLC0415 - a step of the fit
-
     eigh = torch.linalg.eigh
 
     def failing(matrix):

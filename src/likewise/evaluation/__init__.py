@@ -2,7 +2,7 @@
 
 from likewise.evaluation.choice import Results, applicable, evaluate
 from likewise.evaluation.clustering import Clustering
-from likewise.evaluation.cross_modal import CrossModalRetrieval
+from likewise.evaluation.cross_modal import CrossModalRetrieval, Widths
 from likewise.evaluation.evaluation import Evaluation, ScoreCollector
 from likewise.evaluation.feature_files import features_of_file, load_features, save_features
 from likewise.evaluation.features import FeatureParts, Features, Origin
@@ -16,7 +16,6 @@ from likewise.evaluation.probe_quality import Calibration, Robustness
 from likewise.evaluation.raw import raw_features
 from likewise.evaluation.retrieval import Retrieval
 from likewise.evaluation.run_predictors import Predictions, RunPredictors
-from likewise.evaluation.widths import Widths
 from likewise.evaluation.within_class import WithinClass
 from likewise.evaluation.zero_shot import ZeroShot
 from likewise.runs.scores import Group, Metric, Outcomes, Result, Score

@@ -57,12 +57,6 @@ class Evaluation(Described, ABC):
         """Return the samples to evaluate: unless the evaluation is of pairs, each input of the first side once."""
         return parts if cls.of_pairs else FeatureParts(*(part.unique() for part in parts))
 
-    def check(self, parts: FeatureParts) -> None:
-        """Raise a ValueError if these parts can't be evaluated."""
-        reason = self.why_not_applicable(parts)
-        if reason:
-            raise ValueError(f"{type(self).__name__} does not apply: {reason}")
-
     def __call__(
         self, train: Features, validation: Features, test: Features, *, refit: bool = False, progress: Bar = silent
     ) -> Result:
@@ -82,7 +76,8 @@ class Evaluation(Described, ABC):
             ValueError: These parts can't be evaluated.
         """
         parts = self.select(FeatureParts(train, validation, test))
-        self.check(parts)
+        if reason := self.why_not_applicable(parts):
+            raise ValueError(f"{type(self).__name__} does not apply: {reason}")
         return self.evaluate(parts, refit=refit, progress=progress)
 
 

@@ -1,13 +1,13 @@
 """Few-shot episodes: classify samples of a few new classes from a few samples of each."""
 
 import warnings
-from collections.abc import Sequence
+from functools import partial
 from hashlib import blake2b
-from itertools import product
+from itertools import chain, product
 from typing import ClassVar, Literal, Self, final, get_args
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
@@ -107,7 +107,11 @@ class FewShot(Evaluation):
             return why
         if self.distance == CENTRED_COSINE and len(parts.train) == 0:
             return f"the distance {CENTRED_COSINE} needs the mean of a training part, and there is none"
-        return next((why for why in (_lacking(test, shape) for shape in self._shapes_for(test)) if why), None)
+        for shape in self._shapes_for(test):
+            if lacking := shortage(test.counts, test.names, shape, "evaluations"):
+                needed, available, remedy = lacking
+                return f"it needs {needed}, and the {test.part} part has {available}: {remedy}"
+        return None
 
     def _shapes_for(self, test: Features) -> list[EpisodeShape]:
         """Return the episode shapes of a part; ways and queries that weren't given are limited to what it has."""
@@ -138,36 +142,24 @@ class FewShot(Evaluation):
         train, validation, test = parts
         results: list[tuple[Score, Outcomes]] = []
         tried: dict[EpisodeShape, dict[Distance, Score]] = {}
+        distances: Sequence[Distance] = DISTANCES if self.distance is None else (self.distance,)
+        distances = [distance for distance in distances if len(train) or distance != CENTRED_COSINE]
+        score = partial(self._score, train, progress=progress)
         for shape in self._shapes_for(test):
             by = fitting(validation.counts, shape) if validation.label_kind == "classes" else None
             if by is not None and by not in tried:
-                tried[by] = self._try_distances(train, validation, by, progress)
-            candidates = {} if by is None else tried[by]
-            best: Distance = self.distance or DISTANCES[0]
-            if candidates:
-                best = max(candidates, key=lambda distance: candidates[distance].value)
-            distance_notes = _distance_notes(shape, by) if self.distance is None else []
-            results.append(self._score(train, test, shape, best, progress=progress, notes=distance_notes))
+                tried[by] = {distance: score(validation, by, distance)[0] for distance in distances}
+            best, note = self.distance or DISTANCES[0], "too little validation to choose the distance by"
+            if by is not None:
+                best = max(tried[by], key=lambda distance, scores=tried[by]: scores[distance].value)
+                note = "" if by.ways == shape.ways else f"distance chosen {by.ways}-way, by all validation classes"
+            note = note if self.distance is None else ""
+            results.append(score(test, shape, best, note))
         scores, outcomes = zip(*results, strict=True)
-        compared = [score for by_distance in tried.values() for score in by_distance.values()]
-        return Result(scores, tuple(compared), outcomes)
-
-    def _try_distances(
-        self, train: Features, validation: Features, shape: EpisodeShape, progress: Bar
-    ) -> dict[Distance, Score]:
-        some: tuple[Distance, ...] = DISTANCES if self.distance is None else (self.distance,)
-        some = some if len(train) else tuple(distance for distance in some if distance != CENTRED_COSINE)
-        return {distance: self._score(train, validation, shape, distance, progress=progress)[0] for distance in some}
+        return Result(scores, tuple(chain.from_iterable(each.values() for each in tried.values())), outcomes)
 
     def _score(
-        self,
-        train: Features,
-        part: Features,
-        shape: EpisodeShape,
-        distance: Distance,
-        *,
-        progress: Bar,
-        notes: Sequence[str] = (),
+        self, train: Features, part: Features, shape: EpisodeShape, distance: Distance, note: str = "", *, progress: Bar
     ) -> tuple[Score, Outcomes]:
         metric = f"{shape.ways}-way {shape.shots}-shot accuracy"
         metric += f", {self.classifier}" if self.classifier != "nearest mean" else ""
@@ -189,15 +181,18 @@ class FewShot(Evaluation):
             class_notes.append(f"{unconverged}: raise the penalty, {self.penalty:g}")
             warnings.warn(f"{metric}, {part.part}: {class_notes[-1]}", stacklevel=2)
         accuracy = shares.mean(dim=1)
-        spread = student(accuracy)[1] - float(accuracy.mean())  # which papers report
-        over = f"± {100 * spread:.2f} points over {shape.episodes:,} episodes"
+        mean, different = float(accuracy.mean()), len(classes.unique())
+        spread = f"± {100 * (student(accuracy)[1] - mean):.2f} points over {shape.episodes:,} episodes"  # of papers
+        bounds = over_classes_of_episodes(accuracy, classes) or over_classes(shares.flatten(), classes.flatten())
         score = ScoreCollector(self.name, part, {"distance": distance}).add(
             Metric(metric, selects=True),
-            *_mean_of_episodes(shares, classes),
+            mean,
+            *of_share(bounds, mean, different),
+            shape.episodes,
             counted="episode",
-            classes=len(classes.unique()),
+            classes=different,
             protocol={"episodes": self._digest(part, shape)},
-            notes=(over, *class_notes, *notes),
+            notes=(spread, *class_notes, *filter(None, [note])),
         )
         numbers, where = -1 - torch.arange(shape.episodes), (part.kind, part.part)
         return score, Outcomes(self.name, metric, numbers, accuracy.float(), *where, classes, shares.float())
@@ -249,19 +244,6 @@ def as_compared(vectors: Float[Tensor, "m d"], train: Float[Tensor, "n d"], dist
     return functional.normalize(vectors - train.mean(dim=0), dim=1)
 
 
-def _mean_of_episodes(shares: Float[Tensor, "e n"], classes: Int[Tensor, "e n"]) -> tuple[float, float, float, int]:
-    accuracy = shares.mean(dim=1)
-    mean = float(accuracy.mean())
-    over = over_classes_of_episodes(accuracy, classes) or over_classes(shares.flatten(), classes.flatten())
-    return mean, *of_share(over, mean, len(classes.unique())), len(accuracy)
-
-
-def _distance_notes(shape: EpisodeShape, by: EpisodeShape | None) -> list[str]:
-    if by is None:
-        return ["too little validation to choose the distance by"]
-    return [] if by.ways == shape.ways else [f"distance chosen {by.ways}-way, by all validation classes"]
-
-
 def _class_notes(train: Features, part: Features) -> list[str]:
     occurring, trained = (
         {name for name, count in zip(features.names, features.counts.tolist(), strict=False) if count}
@@ -269,11 +251,3 @@ def _class_notes(train: Features, part: Features) -> list[str]:
     )
     known = len(occurring & trained)
     return [f"{'all' if known == len(occurring) else known} of its classes are in the training part too"] * (known > 0)
-
-
-def _lacking(part: Features, shape: EpisodeShape) -> str | None:
-    lacking = shortage(part.counts, part.names, shape, "evaluations")
-    if lacking is None:
-        return None
-    needed, available, remedy = lacking
-    return f"it needs {needed}, and the {part.part} part has {available}: {remedy}"

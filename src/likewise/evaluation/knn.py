@@ -147,10 +147,9 @@ class KNN(Evaluation):
             return predicted
         batches = nearest(test.vectors, train.vectors, max(ks), own_index=own_index, progress=progress, doing=doing)
         for part, similarities, indices in batches:
-            near = _Near(train.classes.to(indices.device)[indices])
-            for weighting in kinds:
-                for k, classes in near.elect(self._weights(similarities.double(), weighting), ks):
-                    predicted[k, weighting][part] = classes.cpu()
+            weights = {weighting: self._weights(similarities.double(), weighting) for weighting in kinds}
+            for setting, classes in _elected(train.classes.to(indices.device)[indices], weights, ks):
+                predicted[setting][part] = classes.cpu()
         return predicted
 
     def votes(
@@ -226,24 +225,24 @@ class NeighbourPredictor(Predictor):
         return torch.cat(scores)
 
 
-@final
-class _Near:
-    """Classes of neighbours, (m, k), numbered within each row, so that votes take O(m·k) for any number of classes."""
+def _elected(
+    classes: Int[Tensor, "m k"], weights: Mapping[Weights, Float[Tensor, "m k"]], ks: Sequence[int]
+) -> Iterator[tuple[Setting, Int[Tensor, " m"]]]:
+    """Yield for every k and kind of weights the classes that the nearest k elect, (m,), given those of neighbours.
 
-    def __init__(self, classes: Int[Tensor, "m k"]) -> None:
-        ordered, order = classes.sort(dim=1)
-        rank = torch.zeros_like(ordered)
-        rank[:, 1:] = (ordered[:, 1:] != ordered[:, :-1]).cumsum(dim=1)
-        self._number = torch.empty_like(rank).scatter_(1, order, rank)
-        self._class = torch.zeros_like(rank).scatter_(1, rank, ordered)
-
-    def elect(self, weights: Float[Tensor, "m k"], ks: Sequence[int]) -> Iterator[tuple[int, Int[Tensor, " m"]]]:
-        votes = torch.zeros_like(weights)
-        before = 0
+    They are numbered within each row, so that votes take O(m·k) for any number of classes.
+    """
+    ordered, order = classes.sort(dim=1)
+    rank = torch.zeros_like(ordered)
+    rank[:, 1:] = (ordered[:, 1:] != ordered[:, :-1]).cumsum(dim=1)
+    number = torch.empty_like(rank).scatter_(1, order, rank)
+    numbered = torch.zeros_like(rank).scatter_(1, rank, ordered)
+    for weighting, each in weights.items():
+        votes, before = torch.zeros_like(each), 0
         for k in sorted(ks):
-            votes.scatter_add_(1, self._number[:, before:k], weights[:, before:k])
+            votes.scatter_add_(1, number[:, before:k], each[:, before:k])
             before = k
-            yield k, self._class.gather(1, votes.argmax(dim=1, keepdim=True)).squeeze(1)
+            yield (k, weighting), numbered.gather(1, votes.argmax(dim=1, keepdim=True)).squeeze(1)
 
 
 def _votes(

@@ -12,7 +12,6 @@ over labels has 1/n of the variance between the labels on top, which no more tha
 no mean, and vanish where samples are many. See `weighted_mean_interval` for the interval.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
 
@@ -25,21 +24,18 @@ MAX_ENLARGEMENT = 2  # of the variance, a factor
 MIN_SAMPLES = 5  # samples that count, for a difference of two predictors
 
 
-def average_precisions(
-    scores: Float[Tensor, "m l"], labels: Bool[Tensor, "m l"]
-) -> Iterator[tuple[slice, Float[Tensor, " k"], Float[Tensor, "m k"]]]:
-    """Yield the average precision of labels, some at a time: their slice, the values (k,), and pseudo-values (M, k).
+def average_precisions(scores: Float[Tensor, "m l"], labels: Bool[Tensor, "m l"]) -> Float[Tensor, "m l"]:
+    """Return pseudo-values of the average precision of each label, whose mean over samples it is, float64.
 
         AP = 1/P Σ_{j positive} A_j / B_j,   B_j = |{i: s_i ≥ s_j}|,  A_j = |{i positive: s_i ≥ s_j}|
 
-    A label without a sample gets NaN. All are float64.
+    A label without a sample gets NaN.
     """
-    count = len(scores)
+    count, columns = len(scores), list[Tensor]()
     step = max(1, NUMBERS // max(1, count))
-    for start in range(0, scores.shape[1], step):
-        some = slice(start, start + step)
-        ordered, order = scores[:, some].T.double().sort(dim=1, descending=True)
-        positive = labels[:, some].T.gather(1, order).double()
+    for some, targets in zip(scores.split(step, dim=1), labels.split(step, dim=1), strict=True):
+        ordered, order = some.T.double().sort(dim=1, descending=True)
+        positive = targets.T.gather(1, order).double()
         positives = positive.sum(dim=1, keepdim=True)
         first, end = _ties(ordered)
         above = end.double()
@@ -50,8 +46,8 @@ def average_precisions(
         gained = _from(positive / above, first)
         lost = _from(positive * precision / above, first)
         change = (own_change + positive * gained - lost) / positives
-        values = torch.empty_like(change).scatter_(1, order, average_precision + count * change)
-        yield some, average_precision.squeeze(1), values.T
+        columns.append(torch.empty_like(change).scatter_(1, order, average_precision + count * change).T)
+    return torch.cat(columns, dim=1)
 
 
 def ranking(
@@ -71,23 +67,6 @@ def ranking(
         precisions.append((relevant * precision).sum(dim=1) / relevant.sum(dim=1))
         depths.append(torch.where(targets.any(dim=1), (relevant * end).amax(dim=1), torch.nan))
     return torch.cat(precisions), torch.cat(depths)
-
-
-def f1(
-    predicted: Bool[Tensor, "m l"], labels: Bool[Tensor, "m l"], *, micro: bool = False
-) -> tuple[Float[Tensor, " l"], Float[Tensor, "m l"]]:
-    """Return the F1 of each label, (L,), or of all decisions together, (1,), and pseudo-values, (M, L) or (M, 1).
-
-        F1 = 2·TP / (2·TP + FP + FN)
-
-    A label that is neither predicted nor true has 0.
-    """
-    right, named = (predicted & labels).double(), predicted.double() + labels.double()
-    if micro:
-        right, named = right.sum(dim=1, keepdim=True), named.sum(dim=1, keepdim=True)
-    total = named.sum(dim=0).clamp(min=1)
-    scores = 2 * right.sum(dim=0) / total
-    return scores, scores + len(labels) * (2 * right - scores * named) / total
 
 
 def best_thresholds(scores: Float[Tensor, "v l"], labels: Bool[Tensor, "v l"]) -> Float[Tensor, " l"]:
@@ -131,15 +110,22 @@ class LabelMetric:
     @classmethod
     def precision(cls, scores: Float[Tensor, "m l"], labels: Bool[Tensor, "m l"]) -> "LabelMetric":
         """Return the average precision; see `average_precisions`."""
-        values = torch.cat([values for _, _, values in average_precisions(scores, labels)], dim=1)
-        return cls(values, labels.double() / labels.sum(dim=0).clamp(min=1))
+        return cls(average_precisions(scores, labels), labels.double() / labels.sum(dim=0).clamp(min=1))
 
     @classmethod
     def f1(cls, predicted: Bool[Tensor, "m l"], labels: Bool[Tensor, "m l"], *, micro: bool = False) -> "LabelMetric":
-        """Return the F1 of each label, or of all decisions together as of one label; see `f1`."""
-        named = predicted.double() + labels.double()
-        named = named.sum(dim=1, keepdim=True) if micro else named
-        return cls(f1(predicted, labels, micro=micro)[1], named / named.sum(dim=0).clamp(min=1))
+        """Return the F1 of each label, or of all decisions together as of one label.
+
+            F1 = 2·TP / (2·TP + FP + FN)
+
+        A label that is neither predicted nor true has 0.
+        """
+        right, named = (predicted & labels).double(), predicted.double() + labels.double()
+        if micro:
+            right, named = right.sum(dim=1, keepdim=True), named.sum(dim=1, keepdim=True)
+        total = named.sum(dim=0).clamp(min=1)
+        scores = 2 * right.sum(dim=0) / total
+        return cls(scores + len(labels) * (2 * right - scores * named) / total, named / total)
 
     def over(self, labels: Bool[Tensor, " l"] | None = None) -> Mean:
         """Return the mean over some labels, each of which has a sample that counts, or over all."""

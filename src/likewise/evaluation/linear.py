@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from likewise.evaluation.evaluation import Evaluation, needs_seen_labels
 from likewise.evaluation.features import Bar, FeatureParts, Features, joined, labelled_validation, silent
-from likewise.evaluation.logistic_regression import LinearClassifier, regression_of
+from likewise.evaluation.logistic_regression import LinearClassifier, LogisticRegression
 from likewise.evaluation.predictions import Predicted, Predictor, Thresholds, score_predictions, selecting_score
 from likewise.runs.scores import ENCODER, Result, Score
 
@@ -107,11 +107,11 @@ class LinearProbe(Evaluation):
         if self.penalty is None and len(chooses):
             path.go_on(penalties[0], 10)
             path.go_on(penalties[-1], 0.1)
-        best, probe = path.best, path.best.probe
+        probe = path.probe
         if refit:
-            probe = regression_of(joined(train, validation)).fit(best.penalties, self.tolerance, probe)
+            probe = LogisticRegression(joined(train, validation)).fit(path.penalties, self.tolerance, probe)
         candidates = sorted(path.candidates, key=lambda score: -score.settings["penalty"])
-        return Chosen(best.penalties, probe, best.probe, tuple(candidates))
+        return Chosen(path.penalties, probe, path.probe, tuple(candidates))
 
 
 @final
@@ -136,38 +136,44 @@ class Chosen:
 
 @final
 class _Path:
+    """Fits along a path of penalties, and the probe of all classes, or of each label, that is best on validation."""
+
     def __init__(self, tolerance: float, train: Features, validation: Features, penalty: float) -> None:
         self._of_classes = train.label_kind == "classes"
-        self._regression = regression_of(train)
+        self._regression = LogisticRegression(train)
         self._tolerance = tolerance
         self._validation = validation
         self._range = PENALTY_RANGE if self._of_classes else LABEL_PENALTY_RANGE
         self._rare = torch.zeros(1, dtype=torch.bool) if self._of_classes else _rare(validation)
         self.candidates: list[Score] = []
-        self._last = self._regression.fit(penalty, tolerance)
-        ranks = self._ranks(self._last)
-        self.best = _Best(torch.full_like(ranks[0], penalty), self._last, ranks, torch.ones_like(self._rare))
-        self._note(penalty, self._last)
+        self.probe = self._last = self._regression.fit(penalty, tolerance)
+        self.penalties = torch.full(self._rare.shape, penalty, dtype=torch.float64)
+        self._best = torch.full((2, len(self._rare)), -torch.inf, dtype=torch.float64)  # as `_ranks` has it
+        self._alone = torch.ones_like(self._rare)  # whether no other penalty is as good
+        self._compare(penalty, self._last)
 
     def try_next(self, penalty: float) -> None:
         self._last = self._regression.fit(penalty, self._tolerance, self._last)
-        self.best = self.best.than(penalty, self._last, self._ranks(self._last))
-        self._note(penalty, self._last)
+        self._compare(penalty, self._last)
 
     def go_on(self, edge: float, factor: float) -> None:
         """Go on beyond an end of the path while it alone is best, with the labels for which it is."""
-        while bool((columns := self.best.alone & (self.best.penalties == edge)).any()):
+        while bool((columns := self._alone & (self.penalties == edge)).any()):
             edge *= factor
             if not self._range[0] <= edge <= self._range[1]:
                 return
             fitted = None if self._of_classes or bool((columns & self._rare).any()) else columns
-            probe = self._regression.fit(edge, self._tolerance, self.best.probe, fitted)
-            self.best = self.best.than(edge, probe, self._ranks(probe), columns)
-            if self._of_classes:
-                self._note(edge, probe)
+            self._compare(edge, self._regression.fit(edge, self._tolerance, self.probe, fitted), columns)
 
-    def _note(self, penalty: float, probe: LinearClassifier) -> None:
-        if len(self._validation):
+    def _compare(self, penalty: float, probe: LinearClassifier, columns: Bool[Tensor, " p"] | None = None) -> None:
+        ranks, each = self._ranks(probe), torch.ones_like(self._rare) if columns is None else columns
+        higher, same = ranks[0] > self._best[0], ranks[0] == self._best[0]
+        better = each & (higher | (same & (ranks[1] > self._best[1])))
+        self.penalties = torch.where(better, penalty, self.penalties)
+        self.probe = self.probe.replaced(probe, better)
+        self._best = torch.where(better, ranks, self._best)
+        self._alone = torch.where(each & (higher | same), higher, self._alone)
+        if len(self._validation) and (columns is None or self._of_classes):
             predicted = predicted_by(probe, self._validation)
             self.candidates.append(selecting_score(LinearProbe.name, predicted, {"penalty": penalty}))
 
@@ -185,37 +191,6 @@ class _Path:
             right += int((logits.argmax(dim=1) == part.classes[rows]).sum())
             loss += float(functional.cross_entropy(logits, part.classes[rows], reduction="sum"))
         return torch.tensor([[right], [-loss]], dtype=torch.float64) / max(1, len(part))
-
-
-@final
-@dataclass(frozen=True)
-class _Best:
-    """The probe of all classes, or of each label, that is best on validation so far.
-
-    `ranks` are what it is chosen by, and what breaks ties; `alone`: no other has as high a rank.
-    """
-
-    penalties: Float[Tensor, " p"]
-    probe: LinearClassifier
-    ranks: Float[Tensor, "2 p"]
-    alone: Bool[Tensor, " p"]
-
-    def than(
-        self,
-        penalty: float,
-        probe: LinearClassifier,
-        ranks: Float[Tensor, "2 p"],
-        columns: Bool[Tensor, " p"] | None = None,
-    ) -> "_Best":
-        columns = torch.ones_like(self.alone) if columns is None else columns
-        higher, same = ranks[0] > self.ranks[0], ranks[0] == self.ranks[0]
-        better = columns & (higher | (same & (ranks[1] > self.ranks[1])))
-        return _Best(
-            torch.where(better, penalty, self.penalties),
-            self.probe.replaced(probe, better),
-            torch.where(better, ranks, self.ranks),
-            torch.where(columns & (higher | same), higher, self.alone),
-        )
 
 
 def predicted_by(probe: LinearClassifier, part: Features) -> Predicted:

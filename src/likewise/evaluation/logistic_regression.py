@@ -1,6 +1,5 @@
 """Logistic regression of frozen features: of classes, of every label, and of many episodes at once, by one solver."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
@@ -125,8 +124,15 @@ class LinearClassifier:
         return LinearClassifier(weight, bias)
 
 
-class LogisticRegression(ABC):
-    """Abstract: fits to one training part, whose features are standardised and rotated once, in float32.
+@final
+class LogisticRegression:
+    """Fits to one training part, whose features are standardised and rotated once, in float32.
+
+        classes:     minimise  1/N Σ_i -log softmax(x_i W + b)_{y_i}  +  penalty/2 · ‖W‖²,   x standardised
+        label sets:  minimise  1/N Σ_i BCE(x_i w + b, y_i)            +  penalty/2 · ‖w‖²
+
+    Classes are one problem; labels are a problem each, with a penalty of its own: they share each pass, and converge on
+    their own. A label that n = 0 or n = N samples have is predicted with the constant probability (n + 0.5)/(N + 1).
 
     In the basis of the principal components, XᵀX/N is diagonal, Λ, and with c the mean of p(1 - p) at the last pass the
     Hessian is close to diag(c·Λ + penalty). L-BFGS takes place in coordinates scaled by the square root of that: a fit
@@ -135,7 +141,7 @@ class LogisticRegression(ABC):
     that of the features once more in float32, O(min(D, 4096)² + D·C), and 2²³ logits.
     """
 
-    def __init__(self, train: Features, start: Float[Tensor, " c"], spread: Float[Tensor, " c"]) -> None:
+    def __init__(self, train: Features) -> None:
         vectors = train.vectors.float()
         self._mean = vectors.mean(dim=0)
         inputs = vectors - self._mean
@@ -151,22 +157,37 @@ class LogisticRegression(ABC):
             for some in inputs.split(max(1, LOGITS // inputs.shape[1])):
                 some.copy_(some @ self._basis)
         self._inputs, self._variances = inputs, _variances(inputs)
-        self._start, self._spread = start.to(inputs.device), spread.to(inputs.device)
+        if train.label_kind == "classes":
+            targets, start = train.classes, torch.zeros(len(train.names), dtype=torch.float64)
+            spread, varying = torch.full_like(start, (1 - 1 / len(start)) / len(start)), torch.ones_like(start).bool()
+        else:
+            targets, counts = train.sets, train.counts.double()
+            prior = (counts + 0.5) / (len(train) + 1)
+            start, spread, varying = prior.logit(), prior * (1 - prior), (counts > 0) & (counts < len(train))
+        self._targets, self._start, self._spread, self._varying = (
+            tensor.to(inputs.device) for tensor in (targets, start, spread, varying)
+        )
 
-    @property
-    @abstractmethod
-    def _varying(self) -> Bool[Tensor, " c"]:
-        """The columns of W that can be fitted, a mask (C,)."""
+    def _summed(self, columns: Float[Tensor, " a"]) -> Float[Tensor, " p"]:
+        """Return one number a problem: that of its column, or the sum over columns that are one problem."""
+        return columns.sum(dim=0, keepdim=True) if self._targets.ndim == 1 else columns
 
-    @abstractmethod
     def _link(
         self, logits: Float[Tensor, "m a"], rows: slice, left: Int[Tensor, " a"]
     ) -> tuple[Float[Tensor, " p"], Float[Tensor, "m a"], Float[Tensor, " p"]]:
         """Return the sum of losses of some samples, their slopes by the logits, and the sum of p(1 - p)."""
-
-    @abstractmethod
-    def _summed(self, columns: Float[Tensor, " a"]) -> Float[Tensor, " p"]:
-        """Return one number a problem: that of its column, or the sum over columns that are one problem."""
+        if self._targets.ndim == 1:
+            targets = self._targets[rows].unsqueeze(1)
+            logs = logits.log_softmax(dim=1)
+            loss = -logs.gather(1, targets).double().sum(dim=0)
+            away = logs.exp_()
+            spread = (1 - away.square().sum(dim=1, keepdim=True)).double().sum(dim=0) / len(left)
+            return loss, away.scatter_add_(1, targets, torch.full_like(targets, -1, dtype=away.dtype)), spread
+        targets = self._targets[rows, left].float()
+        losses = functional.binary_cross_entropy_with_logits(logits, targets, reduction="none").sum(dim=0).double()
+        probabilities = logits.sigmoid_()
+        spread = (probabilities * (1 - probabilities)).sum(dim=0).double()
+        return losses, probabilities.sub_(targets), spread
 
     def fit(
         self,
@@ -244,66 +265,6 @@ class LogisticRegression(ABC):
         weight = weight / self._deviation.double().unsqueeze(1)
         bias = solution[-1].double() - self._mean.double() @ weight
         return LinearClassifier(weight.cpu(), bias.cpu())
-
-
-@final
-class ClassRegression(LogisticRegression):
-    """One problem for all classes: minimise 1/N Σ_i -log softmax(x_i W + b)_{y_i} + penalty/2·‖W‖², x standardised."""
-
-    def __init__(self, train: Features) -> None:
-        zero = torch.zeros(len(train.names), dtype=torch.float64)
-        super().__init__(train, zero, torch.full_like(zero, (1 - 1 / len(zero)) / len(zero)))
-        self._targets = train.classes.to(self._start.device)
-
-    @property
-    def _varying(self) -> Bool[Tensor, " c"]:
-        return torch.ones_like(self._start, dtype=torch.bool)
-
-    def _summed(self, columns: Float[Tensor, " c"]) -> Float[Tensor, " one"]:
-        return columns.sum(dim=0, keepdim=True)
-
-    def _link(self, logits: Tensor, rows: slice, left: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        targets = self._targets[rows].unsqueeze(1)
-        logs = logits.log_softmax(dim=1)
-        loss = -logs.gather(1, targets).double().sum(dim=0)
-        away = logs.exp_()
-        spread = (1 - away.square().sum(dim=1, keepdim=True)).double().sum(dim=0) / len(left)
-        return loss, away.scatter_add_(1, targets, torch.full_like(targets, -1, dtype=away.dtype)), spread
-
-
-@final
-class LabelRegression(LogisticRegression):
-    """A problem for each label, with a penalty of its own; labels share each pass, and converge on their own.
-
-        minimise  1/N Σ_i BCE(x_i w + b, y_i)  +  penalty/2 · ‖w‖²,   x standardised
-
-    A label that n = 0 or n = N samples have is predicted with the constant probability (n + 0.5)/(N + 1).
-    """
-
-    def __init__(self, train: Features) -> None:
-        self._counts = train.sets.sum(dim=0).double().to(train.vectors.device)
-        prior = (self._counts + 0.5) / (len(train) + 1)
-        super().__init__(train, prior.logit(), prior * (1 - prior))
-        self._targets = train.sets.to(self._start.device)
-
-    @property
-    def _varying(self) -> Bool[Tensor, " l"]:
-        return (self._counts > 0) & (self._counts < len(self._targets))
-
-    def _summed(self, columns: Float[Tensor, " a"]) -> Float[Tensor, " a"]:
-        return columns
-
-    def _link(self, logits: Tensor, rows: slice, left: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        targets = self._targets[rows, left].float()
-        losses = functional.binary_cross_entropy_with_logits(logits, targets, reduction="none").sum(dim=0).double()
-        probabilities = logits.sigmoid_()
-        spread = (probabilities * (1 - probabilities)).sum(dim=0).double()
-        return losses, probabilities.sub_(targets), spread
-
-
-def regression_of(train: Features) -> LogisticRegression:
-    """Return the regression for the kind of labels that a training part has."""
-    return ClassRegression(train) if train.label_kind == "classes" else LabelRegression(train)
 
 
 def _principal(covariance: Float[Tensor, "d d"]) -> Float[Tensor, "d d"]:

@@ -21,9 +21,8 @@ from likewise.runs.scores import RAW, Metric, Result
 CHUNK = 2**12  # samples in float64 at a time
 NEIGHBOUR = 50  # which nearest training sample a distance is to, where classes are large
 KEPT_PERCENT = 95  # of the inside samples below the threshold of `false_positives`
+RATE = f"FPR at {KEPT_PERCENT} % TPR"
 MAX_FEATURES = 4096  # with more, the D x D covariance costs too much
-AREA = "AUROC"
-RATE = "FPR at 95 % TPR"
 MAX_HELD_OUT = 1000  # held-out samples whose distances are measured: a share is then known to 1.4 points
 UNLIKE_SHARE = KEPT_PERCENT / 100
 ROUNDING = 1e-3  # of a feature that is computed again, of its length: in other batches, or on another device
@@ -102,7 +101,7 @@ class OutOfDistribution(Evaluation):
             protocol = {"outside samples": len(outside), "outside": words_of(self.outside)}
             details = {"settings": settings, "protocol": protocol}
             both, passing = len(inside) + len(outside), false_positives(inside, outside, self.seed)
-            collector.add(Metric(f"{AREA}, {measure} distance"), *auroc(inside, outside), both, **details)
+            collector.add(Metric(f"AUROC, {measure} distance"), *auroc(inside, outside), both, **details)
             collector.add(Metric(f"{RATE}, {measure} distance", better="lower"), *passing, len(outside), **details)
         return collector.result()
 

@@ -127,9 +127,9 @@ def label_set_scores(
     `weighted_mean_interval`, which allows for labels of few samples, the others Student's. Thresholds are taken as
     given. A score in which fewer than 5 samples count has no outcomes.
     """
-    scoring = _LabelScoring(ScoreCollector(evaluation, predicted.features, settings), predicted)
-    scoring.add_all(Thresholds.choose(validation), training)
-    return scoring.found.result()
+    collector = ScoreCollector(evaluation, predicted.features, settings)
+    _LabelScoring(collector, predicted).add_all(Thresholds.choose(validation), training)
+    return collector.result()
 
 
 @final
@@ -206,7 +206,7 @@ class Predictor(ABC):
 @final
 class _LabelScoring:
     def __init__(self, collector: ScoreCollector, predicted: Predicted) -> None:
-        self.found = collector
+        self._collector = collector
         self._predicted = predicted
         self._occurring = predicted.sets.any(dim=0)
 
@@ -259,15 +259,15 @@ class _LabelScoring:
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         """Add a mean over labels, or over samples of one value each; for all samples together also its outcomes."""
-        values = statistic.values if isinstance(statistic, Mean) else statistic
+        mean_of, values = (statistic, statistic.values) if isinstance(statistic, Mean) else (None, statistic)
         known = ~values.isnan()
         if not bool(known.any()):
             return
         known_values = values[known]
         left = f"{int((~known).sum())} samples without a label left out" if not bool(known.all()) else ""
         mean, most = float(known_values.mean()), float(self._predicted.sets.shape[1]) if metric == COVERAGE else 1.0
-        if isinstance(statistic, Mean):
-            low, high = weighted_mean_interval(values, statistic.count)
+        if mean_of is not None:
+            low, high = weighted_mean_interval(values, mean_of.count)
         elif metric == COVERAGE:
             _, low, high, _ = mean_within(known_values, most)
         else:
@@ -275,10 +275,9 @@ class _LabelScoring:
         mean = min(max(mean, 0.0), most)  # rounding
         bounds = min(low, mean), max(high, mean)
         all_notes = tuple(filter(None, (*notes, left)))
-        self.found.add(metric, mean, *bounds, len(known_values), group=group, settings=settings, notes=all_notes)
-        few = isinstance(statistic, Mean) and statistic.count < MIN_SAMPLES
-        if group == ALL and not few:
-            self.found.add_outcomes(metric.name, values, known)
+        self._collector.add(metric, mean, *bounds, len(known_values), group=group, settings=settings, notes=all_notes)
+        if group == ALL and not (mean_of is not None and mean_of.count < MIN_SAMPLES):
+            self._collector.add_outcomes(metric.name, values, known)
 
 
 @final

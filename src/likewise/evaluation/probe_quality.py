@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar, final
 
@@ -90,14 +90,19 @@ class Calibration(Evaluation):
         if self.temperature_scaling:
             heat = temperature_of(partial(chosen.held_out.chunks, validation.vectors), validation.classes)
         settings = chosen.settings | ({"temperature": heat} if self.temperature_scaling else {})
-        stated = _Stated.of(chosen.probe, test, heat)
+        confidence, right, surprise, brier = _stated(chosen.probe, test, heat)
         collector = ScoreCollector(self.name, test, settings)
-        error = calibration_error(stated.confidence, stated.right, self.bins)
-        collector.add(ECE, error, *_bounds(error, stated, self.bins, self.seed), len(test))
-        for metric, values, most in ((LOG_LIKELIHOOD, stated.surprise, math.inf), (BRIER, stated.brier, 2.0)):
+        error = calibration_error(confidence, right, self.bins)
+        collector.add(ECE, error, *_bounds(error, confidence, right, self.bins, seed=self.seed), len(test))
+        for metric, values, most in ((LOG_LIKELIHOOD, surprise, math.inf), (BRIER, brier, 2.0)):
             collector.add(metric, *mean_within(values, most))
             collector.add_outcomes(metric.name, values)
-        _add_bins(collector, stated, self.bins)
+        bin_index = bin_indices(confidence, self.bins)
+        for number in bin_index.unique().tolist():
+            inside = bin_index == number
+            group = Group(CONFIDENCE.name, f"{number / self.bins:.2f} to {(number + 1) / self.bins:.2f}")
+            collector.add(ACCURACY, *share(right[inside]), group=group)
+            collector.add(CONFIDENCE, *mean_within(confidence[inside]), group=group)
         return collector.result()
 
 
@@ -113,40 +118,30 @@ def bin_indices(confidence: Float[Tensor, " n"], bins: int) -> Int[Tensor, " n"]
     return ((confidence.double() * bins).ceil().long() - 1).clamp(0, bins - 1)
 
 
-@final
-@dataclass(frozen=True)
-class _Stated:
-    """A probe's statement about each sample, and whether it is right: each (N,), float64 but for `right`."""
-
-    confidence: Tensor
-    right: Tensor
-    surprise: Tensor
-    brier: Tensor
-
-    @classmethod
-    def of(cls, probe: LinearClassifier, features: Features, heat: float) -> "_Stated":
-        chunks: list[tuple[Tensor, ...]] = []
-        for rows, logits in probe.chunks(features.vectors):
-            labels = features.classes[rows]
-            logs = (logits.double() / heat).log_softmax(dim=1)
-            log_likelihood = logs.gather(1, labels.unsqueeze(1)).squeeze(1)
-            probabilities = logs.exp()
-            top, predicted = probabilities.max(dim=1)
-            brier = probabilities.square().sum(dim=1) - 2 * log_likelihood.exp() + 1
-            chunks.append((top.clamp(max=1), predicted == labels, -log_likelihood, brier))
-        return cls(*(torch.cat(column) for column in zip(*chunks, strict=True)))
+def _stated(probe: LinearClassifier, features: Features, heat: float) -> tuple[Tensor, ...]:
+    """Return of each sample, (N,): the largest probability, float64, whether it is right, -log p_y, and Brier's sum."""
+    chunks: list[tuple[Tensor, ...]] = []
+    for rows, logits in probe.chunks(features.vectors):
+        labels = features.classes[rows]
+        logs = (logits.double() / heat).log_softmax(dim=1)
+        log_likelihood = logs.gather(1, labels.unsqueeze(1)).squeeze(1)
+        probabilities = logs.exp()
+        top, predicted = probabilities.max(dim=1)
+        brier = probabilities.square().sum(dim=1) - 2 * log_likelihood.exp() + 1
+        chunks.append((top.clamp(max=1), predicted == labels, -log_likelihood, brier))
+    return tuple(torch.cat(column) for column in zip(*chunks, strict=True))
 
 
-def _bounds(error: float, stated: _Stated, bins: int, seed: int) -> tuple[float, float]:
-    count, bin_index = len(stated.confidence), bin_indices(stated.confidence, bins)
-    gaps = stated.confidence - stated.right.double()
+def _bounds(error: float, confidence: Tensor, right: Tensor, bins: int, *, seed: int) -> tuple[float, float]:
+    count, bin_index = len(confidence), bin_indices(confidence, bins)
+    gaps = confidence - right.double()
     generator = torch.Generator().manual_seed(seed)
     again: list[Tensor] = []
     calibrated: list[Tensor] = []
     for (index,) in bootstrap_indices(count, seed=seed):
         again.append(_errors(bin_index[index], gaps[index], bins))
         uniform = torch.rand(index.shape, generator=generator, dtype=torch.float64)
-        random = stated.confidence - (uniform < stated.confidence).double()
+        random = confidence - (uniform < confidence).double()
         calibrated.append(_errors(bin_index.expand_as(index), random, bins))
     low, high = (2 * error - float(torch.cat(again).quantile(quantile)) for quantile in (0.975, 0.025))
     explained = float((torch.cat(calibrated) >= error).double().mean()) >= 0.025
@@ -156,15 +151,6 @@ def _bounds(error: float, stated: _Stated, bins: int, seed: int) -> tuple[float,
 def _errors(bin_index: Tensor, gaps: Tensor, bins: int) -> Tensor:
     sums = torch.zeros(len(bin_index), bins, dtype=torch.float64).scatter_add_(1, bin_index, gaps)
     return sums.abs().sum(dim=1) / bin_index.shape[1]
-
-
-def _add_bins(collector: ScoreCollector, stated: _Stated, bins: int) -> None:
-    bin_index = bin_indices(stated.confidence, bins)
-    for number in bin_index.unique().tolist():
-        chosen = bin_index == number
-        group = Group(CONFIDENCE.name, f"{number / bins:.2f} to {(number + 1) / bins:.2f}")
-        collector.add(ACCURACY, *share(stated.right[chosen]), group=group)
-        collector.add(CONFIDENCE, *mean_within(stated.confidence[chosen]), group=group)
 
 
 @final

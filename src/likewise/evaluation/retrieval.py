@@ -124,10 +124,6 @@ class Retrieval(Evaluation):
             return f"it needs {max(self.at)} samples to rank for precision@{max(self.at)}, and there are {ranked}"
         return lacking
 
-    @property
-    def _gallery_name(self) -> str:
-        return "training part" if self.among is None else f"{words_of(self.among)}, {len(self._gallery):,} samples"
-
     @cached_property
     def _gallery(self) -> Samples:
         assert self.among is not None  # noqa: S101 - asked by the caller
@@ -225,10 +221,10 @@ class Retrieval(Evaluation):
         measure = self._of_sets if test.label_kind == "label sets" else self._of_classes
         values = measure(test, references, own_index, progress)
         unseen = test.label_kind == "classes" and len(parts.train) > 0 and not parts.closed
-        protocol = {} if gallery is None else {"gallery": self._gallery_name}
-        collector = ScoreCollector(self.name, test)
-        if self.gallery_includes_queries and gallery is not None:
-            protocol["gallery"] += " without the query"
+        protocol, collector = {}, ScoreCollector(self.name, test)
+        if gallery is not None:
+            name = "training part" if self.among is None else f"{words_of(self.among)}, {len(self._gallery):,} samples"
+            protocol = {"gallery": name + (" without the query" if self.gallery_includes_queries else "")}
         why = LEFT_OUT[own_index is not None, str(test.label_kind)]
         binary = {PRECISION, *(_metric("hit rate", k) for k in self.at)}
         for metric, value in values.items():

@@ -126,8 +126,8 @@ def _by_names(
         if not bool(unseen.any()) or not bool(among.any()):
             continue
         chance = 1 / int(classes.sum())
-        score = more.add(result.scores[0].metric, *share(right[among]), group=Group("names", name))
-        more.scores[-1] = replace(score, notes=(f"chance among them {100 * chance:.3g} %",))
+        told, group = (f"chance among them {100 * chance:.3g} %",), Group("names", name)
+        score = more.add(result.scores[0].metric, *share(right[among]), group=group, notes=told)
         near = f", no better than chance among them, {100 * chance:.3g} %" if score.low <= chance else ""
         notes.append(f"classes with {name} names {format_score(score)} of {format_count(score.count, 'sample')}{near}")
     return notes

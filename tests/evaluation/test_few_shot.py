@@ -1,7 +1,6 @@
 """Few-shot evaluation: accuracy against a plain loop, intervals by simulation, and the whole way from the command."""
 
 import itertools
-import json
 import math
 import re
 import statistics
@@ -302,74 +301,20 @@ def test_the_interval_over_classes_is_a_plain_jackknife_with_chance_taken_off(wa
     assert found == pytest.approx((mean - half, mean + half), rel=1e-9)
 
 
-@pytest.mark.parametrize("turns", [1, 4])
-def test_the_interval_over_classes_holds_for_classes_that_are_drawn_anew(turns):
-    """Of 400 classes 20 are drawn, again and again: 95 % of intervals should have the accuracy on all classes in them.
-
-    An interval over episodes has it in far fewer: other classes give another accuracy. So would one over four turns of
-    each class, which are as hard as each other.
-    """
-    torch.manual_seed(0)
-    hard = (0.5 + 1.2 * torch.rand(400 // turns)).repeat(turns)  # classes differ in how wide they are
-    centres = torch.randn(400, 8)
-
-    def episodes(classes, count):
-        chosen = torch.stack([classes[torch.randperm(len(classes))[:5]] for _ in range(count)])
-        support, queries = (
-            centres[chosen][:, :, None] + hard[chosen][:, :, None, None] * torch.randn(count, 5, each, 8)
-            for each in (1, 15)
-        )
-        near = -torch.cdist(queries.flatten(1, 2), support[:, :, 0])
-        right = near.argmax(dim=2) == torch.arange(5).repeat_interleave(15)
-        return right.double().mean(dim=1), chosen
-
-    truth = float(episodes(torch.arange(400), 10_000)[0].mean())
-    held, narrow, times = 0, 0, 100
-    for _ in range(times):
-        drawn = torch.randperm(400 // turns)[:20]
-        values, chosen = episodes((drawn + 400 // turns * torch.arange(turns)[:, None]).flatten(), 400)
-        low, high = over_classes_of_episodes(values, chosen % (400 // turns))
-        held += low <= truth <= high
-        spread = 1.96 * float(values.std()) / 20
-        narrow += abs(float(values.mean()) - truth) <= spread
-    assert held / times > 0.88
-    assert narrow / times < 0.6
-
-
-def test_a_difference_holds_for_classes_drawn_anew_although_every_episode_has_all_of_them():
-    """Of 400 classes 5 are drawn, again and again, which one encoder tells apart better and another one worse."""
-    torch.manual_seed(0)
-    centres, nothing = torch.randn(400, 8), Features(torch.zeros(0, 8), torch.zeros(0, dtype=torch.int64))
-    labels = torch.arange(5).repeat_interleave(20)
-
-    def difference(classes, seed):
-        generator = torch.Generator().manual_seed(seed)
-        noise = torch.randn(len(labels), 8, generator=generator)
-        drawn = classes[labels, None]
-        better = ((drawn % 7) / 7 + 0.4) * noise
-        worse = ((drawn % 3) / 3 + 0.5) * noise
-        tests = (Features(centres[classes[labels]] + of, labels) for of in (better, worse))
-        evaluation = FewShot(5, 1, 15, 100, distance="cosine", seed=seed)
-        ours, theirs = (evaluation(nothing, nothing, test).outcomes[0] for test in tests)
-        return paired_difference(ours, theirs)
-
-    found = [difference(torch.randperm(400)[:5], seed) for seed in range(150)]
-    truth = np.mean([one.value for one in found])
-    assert {one.classes for one in found} == {5}
-    held = np.mean([one.low <= truth <= one.high for one in found])
-    assert 0.9 < held < 1
-
-
-def test_without_the_shares_of_classes_nothing_is_said_of_the_difference(tmp_path):
+def test_a_difference_where_every_episode_has_all_classes_is_over_their_shares(tmp_path):
+    """Without which nothing is said."""
     train, validation, test = three(5)
-    found = FewShot(5, 1, 6, 50, distance="cosine")(train, validation, test).outcomes[0]
+    noisy = replace(test, vectors=test.vectors + torch.randn_like(test.vectors))
+    few_shot = FewShot(5, 1, 6, 50, distance="cosine")
+    found, worse = (few_shot(train, validation, of).outcomes[0] for of in (test, noisy))
     assert torch.allclose(found.shares.mean(dim=1), found.values)
     save_outcomes(tmp_path / "outcomes.npz", [found, replace(found, part="validation", shares=None)])
     saved, without = read_outcomes(tmp_path / "outcomes.npz")
     assert torch.equal(saved.shares, found.shares)
-    worse = replace(saved, values=saved.values / 2, shares=saved.shares / 2)
     known, unknown = (paired_difference(one, worse) for one in (saved, without))
-    assert known.low > -1
+    apart = (found.shares - worse.shares).double()
+    bounds = over_classes(apart.flatten(), test.labels[rows_of(test, 50)[:, :, 0]].flatten())
+    assert (known.low, known.high, known.classes) == (pytest.approx(bounds[0]), pytest.approx(bounds[1]), 5)
     assert (unknown.low, unknown.high, unknown.value) == (-1, 1, known.value)
 
 
@@ -545,19 +490,6 @@ def test_what_does_not_fit_is_refused_before_training(words, expected, shapes, t
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     assert expected in line
     assert not list(tmp_path.glob("runs/*"))
-
-
-def test_mixed_queries_need_cells_whose_place_is_known(shapes, tmp_path, capsys):
-    """Refused, unless it is said."""
-    sizes = {"in_channels": 1, "out_channels": 4, "kernel_size": 3, "stride": [4, 2]}
-    layer = json.dumps({"class_path": "torch.nn.Conv2d", "init_args": sizes})
-    words = ["train", "--data", "Arrays", "--data.path", str(shapes), *WORDS[:8], "--loss", "InfoPatchLoss"]
-    words += ["--encoder", "Wrapped", "--encoder.module", layer, "--trainer.max_epochs", "1", "--report", "false"]
-    words += ["--trainer.accelerator", "cpu", "--evaluations", "[]", "--runs", str(tmp_path / "runs")]
-    assert main(words) == 2
-    assert "got Wrapped: give Wrapped its stride and cell_start, define cell_grid in an" in capsys.readouterr().err
-    assert not list(tmp_path.glob("runs/*"))
-    assert main([*words, "--encoder.stride", "2", "--encoder.cell_start", "1.5"]) == 0
 
 
 def test_new_classes_are_validated_in_the_episodes_that_they_are_tested_in():

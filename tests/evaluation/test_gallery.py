@@ -69,16 +69,20 @@ def test_label_sets_are_compared_by_name():
     result = Retrieval(among=Sets())(part, part, part)
     named = [{name for name, has in zip("abc", row, strict=True) if has} for row in sets]
     among = [{name for name, has in zip(("c", "b", "new", "a"), row, strict=True) if has} for row in shown]
-    first, at_ten = [], []
+    first, at_ten, gains = [], [], []
+    discount = 1 / np.log2(np.arange(2, 12))
     for vector, labels in zip(vectors, named, strict=True):
         if not labels:
             continue
         cosines = others @ vector / np.linalg.norm(others, axis=1)
-        nearest = [among[row] for row in np.argsort(-cosines)[:10]]
-        first.append(bool(labels & nearest[0]))
-        at_ten.append(np.mean([len(labels & near) / len(labels | near) for near in nearest]))
+        order = np.argsort(-cosines)[:10]
+        alike = np.array([len(labels & near) / len(labels | near) for near in among])
+        first.append(bool(labels & among[order[0]]))
+        at_ten.append(alike[order].mean())
+        gains.append(alike[order] @ discount / (np.sort(alike)[::-1][:10] @ discount))
     assert result["precision@1"].value == pytest.approx(np.mean(first))
     assert result["Jaccard@10"].value == pytest.approx(np.mean(at_ten))
+    assert result["nDCG@10"].value == pytest.approx(np.mean(gains))
 
 
 @pytest.mark.slow

@@ -231,7 +231,7 @@ def test_constant_and_repeated_features_change_nothing():
 
 def test_penalties_are_chosen_on_validation_and_the_path_goes_on_where_its_end_is_best():
     """Of labels whose best penalty is one by far; the path is fitted to the end, so that no rounding chooses."""
-    train, validation, test = parts_of()
+    train, validation, _ = parts_of()
     of_labels = [1, 2, 3, 4]  # of label 0, small penalties are all as good
     losses = []
     for penalty in (path := [1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0]):
@@ -244,9 +244,6 @@ def test_penalties_are_chosen_on_validation_and_the_path_goes_on_where_its_end_i
     assert max(wanted) > 1e-4
     probe = LinearProbe(penalties=(1e-5, 1e-4), tolerance=1e-8)
     assert probe.choose(train, validation).penalties[of_labels].tolist() == pytest.approx(wanted)
-    found = probe(train, validation, test)
-    flipped = replace(test, labels=~test.sets)
-    assert probe(train, validation, flipped).headline[0].settings == found.headline[0].settings
 
 
 def test_a_refit_learns_from_validation_too_with_the_same_choices():
@@ -282,7 +279,7 @@ def test_scores_are_those_of_scikit_learn_by_thresholds_from_validation():
     assert {name: found[name].value for name in expected} == pytest.approx(expected)
 
 
-RARE = [(1,), (3,), (1,) * 10, (1, 1, 2, 2, 3, 5, 10, 20, 40, 60)]  # samples of each label
+RARE = [(1,), (1,) * 10, (1, 1, 2, 2, 3, 5, 10, 20, 40, 60)]  # samples of each label
 
 
 def draws(positives, rounds=60, samples=120):
@@ -360,31 +357,6 @@ def test_votes_of_neighbours_are_those_of_a_loop_in_any_portions(monkeypatch):
                 weight = torch.ones(k).double() if weights == "uniform" else (similar[own] / 0.07).exp()
                 expected = (weight.unsqueeze(1) * train.sets[own]).sum(0) / weight.sum()
                 np.testing.assert_allclose(predicted[k, weights][row].numpy(), expected.numpy(), atol=2e-4)
-
-
-def test_retrieval_by_labels_is_that_of_a_loop():
-    *_, test = parts_of(samples=120)
-    some = torch.rand(test.sets.shape, generator=torch.Generator().manual_seed(1)) > 0.5
-    test = replace(test, labels=test.sets & some)
-    found = {score.metric.name: score for score in Retrieval()(test, test, test).headline}
-    units = torch.nn.functional.normalize(test.vectors.double())
-    shared, gains, cumulated = [], [], []
-    for row in range(len(test)):
-        if not test.sets[row].any():
-            continue
-        others = [other for other in range(len(test)) if other != row]
-        both, either = (test.sets & test.sets[row]).sum(dim=1), (test.sets | test.sets[row]).sum(dim=1)
-        alike = {other: float(both[other] / either[other]) for other in others}
-        near = sorted(others, key=lambda other: -float(units[row] @ units[other]))[:10]
-        shared.append(bool((test.sets[row] & test.sets[near[0]]).any()))
-        gains.append(np.mean([alike[other] for other in near]))
-        discount = 1 / np.log2(np.arange(2, 12))
-        ideal = sorted(alike.values(), reverse=True)[:10] @ discount
-        if ideal > 0:
-            cumulated.append(np.array([alike[other] for other in near]) @ discount / ideal)
-    assert found["precision@1"].value == pytest.approx(np.mean(shared))
-    assert found["Jaccard@10"].value == pytest.approx(np.mean(gains))
-    assert found["nDCG@10"].value == pytest.approx(np.mean(cumulated), rel=1e-6)
 
 
 def test_the_usual_evaluations_apply_to_label_sets_and_say_what_they_lack():

@@ -127,14 +127,22 @@ def test_a_temperature_is_fitted_on_validation_and_never_on_test(parts):
     assert values(plain) != values(scaled)
 
 
-def test_calibration_refuses_what_it_cannot_use(parts):
-    with pytest.raises(ValueError, match="bins from 1 to 100, got 0"):
-        Calibration(bins=0)
-    with pytest.raises(ValueError, match="penalty above 0"):
-        Calibration(penalty=-1.0)
-    empty = Features(torch.zeros(0, 5), torch.zeros(0, dtype=torch.int64), parts.test.names, part="validation")
-    with pytest.raises(ValueError, match="needs a validation part"):
-        Calibration(temperature_scaling=True)(parts.train, empty, parts.test)
+def test_what_calibration_and_distances_cannot_use_is_refused(parts):
+    empty, nine = replace(parts.train[torch.arange(0)], part="validation"), Given(torch.rand(9, 5))
+    learned = Given(parts.train.vectors[:30])
+    for make, told in (
+        (lambda: Calibration(bins=0), "bins from 1 to 100, got 0"),
+        (lambda: Calibration(penalty=-1.0), "penalty above 0"),
+        (lambda: Calibration(temperature_scaling=True)(parts.train, empty, parts.test), "needs a validation part"),
+        (lambda: OutOfDistribution(nine, k=0), "k of at least 1"),
+        (lambda: OutOfDistribution(nine, most=1), "most of at least 2"),
+        (lambda: applicable(parts, [OutOfDistribution(Given(torch.rand(9, 6)))]), r"of shape \(5,\), .* are \(6,\)"),
+        (lambda: OutOfDistribution(Given(torch.rand(1, 5)))(*parts), "at least 2 outside samples, and there are 1"),
+        (lambda: OutOfDistribution(nine)(empty, *parts[1:]), "needs a training part"),
+        (lambda: OutOfDistribution(learned)(*parts), "got 30 of 30 from Given that are training samples: name another"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            make()
     assert Calibration(penalty=0.1)(parts.train, empty, parts.test).headline[0].count == 60
 
 
@@ -160,9 +168,6 @@ def test_delongs_variance_is_that_of_a_loop_over_pairs():
     reach = stats.norm.ppf(0.975) * deviation / (area * (1 - area))
     expected = [1 / (1 + math.exp(-(math.log(area / (1 - area)) + sign * reach))) for sign in (-1, 1)]
     assert auroc(inside, outside) == pytest.approx((area, *expected))
-
-
-def test_perfect_separation_has_an_interval():
     area, low, high = auroc(torch.arange(40.0), torch.arange(100.0, 150.0))
     assert (area, high, low) == (1, 1, pytest.approx(0.9124, abs=1e-4))  # Wilson's, 40 of 40
     same, low, high = auroc(torch.ones(10), torch.ones(10))
@@ -218,10 +223,7 @@ def test_out_of_distribution_measures_both_distances(parts):
     some = OutOfDistribution(Given(torch.randn(40, 5)), k=1000, most=7)(*plain)
     assert [score.metric.name for score in some.headline] == [name for name, _ in named[:2]]  # without labels
     assert remarks(some.headline[0]) == "k=90; outside samples=7, outside=Given"
-
-
-def test_the_neighbour_that_a_distance_is_to_is_of_the_same_class_where_classes_are_small():
-    sizes = {(1500, 150): 5, (5000, 10): 50, (7, 7): 1}
+    sizes = {(1500, 150): 5, (5000, 10): 50, (7, 7): 1}  # k, where classes are small
     assert all(neighbour_of(Features(torch.rand(n, 2), torch.arange(n) % c)) == k for (n, c), k in sizes.items())
     assert neighbour_of(Features(torch.rand(30, 2), None)) == 50
 
@@ -236,20 +238,6 @@ def test_outside_inputs_are_encoded_where_the_encoder_is_known(parts):
     assert values(ours) == values(theirs)
     with pytest.raises(ValueError, match=r"needs outside inputs of shape \(1, 2, 3\), and .* \(5,\)"):
         OutOfDistribution(Given(encode(images)))(*known)
-
-
-def test_out_of_distribution_refuses_what_it_cannot_use(parts):
-    for arguments, words in (({"k": 0}, "k of at least 1"), ({"most": 1}, "most of at least 2")):
-        with pytest.raises(ValueError, match=words):
-            OutOfDistribution(Given(torch.rand(9, 5)), **arguments)
-    with pytest.raises(ValueError, match=r"of shape \(5,\), and those of the source are \(6,\)"):
-        applicable(parts, [OutOfDistribution(Given(torch.rand(9, 6)))])
-    with pytest.raises(ValueError, match="at least 2 outside samples, and there are 1"):
-        OutOfDistribution(Given(torch.rand(1, 5)))(*parts)
-    with pytest.raises(ValueError, match="needs a training part"):
-        OutOfDistribution(Given(torch.rand(9, 5)))(parts.train[torch.arange(0)], parts.validation, parts.test)
-    with pytest.raises(ValueError, match="got 30 of 30 from Given that are training samples: name another source"):
-        OutOfDistribution(Given(parts.train.vectors[:30]))(*parts)
 
 
 # --- corruptions -----------------------------------------------------------------------------------------------------
@@ -420,7 +408,6 @@ def test_robustness_is_refused_without_images(digits, parts):
     for of, words in ((parts, "images and their encoder, and there are only vectors"), (known, r"shape \(5,\)")):
         with pytest.raises(ValueError, match=f"Robustness does not apply: .*{words}"):
             applicable(of, [Robustness()])
-    assert all(evaluation.name != "robustness" for evaluation in applicable(digits[0]))
     for arguments, words in (
         ({"corruptions": ["gausian_noise"]}, "did you mean gaussian noise"),
         ({"corruptions": []}, "at least one of corruptions, each once, got none"),

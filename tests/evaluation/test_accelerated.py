@@ -1,15 +1,11 @@
 """Evaluations of vectors on a GPU, which is simulated: to the bit what they find on the CPU."""
 
-from typing import ClassVar, final
-
 import pytest
 import torch
 
 from likewise.evaluation import KNN, FeatureParts, Features, FewShot, LinearProbe, Retrieval
-from likewise.evaluation.evaluation import Evaluation, ScoreCollector
-from likewise.evaluation.features import silent, with_room
+from likewise.evaluation.features import with_room
 from likewise.runs import Run
-from likewise.runs.scores import Metric
 from likewise.workflows import Silent
 from likewise.workflows.scoring import EvaluationOptions, evaluate_features
 from simulated_gpu import simulated_gpu
@@ -63,24 +59,9 @@ def test_on_a_gpu_each_finds_what_it_finds_on_the_cpu(evaluation, refit, labels)
         assert there.predictor.to_bytes() == found.predictor.to_bytes()
 
 
-@final
-class Seen(Evaluation):
-    """An evaluation of somebody's own, which knows of no device."""
-
-    name: ClassVar[str] = "seen"
-
-    def why_not_applicable(self, parts):  # noqa: ARG002 - as evaluations have it
-        return None
-
-    def evaluate(self, parts, *, refit=False, progress=silent):  # noqa: ARG002 - the same
-        found = ScoreCollector(self.name, parts.test)
-        found.add(Metric("mean"), float(parts.test.vectors.numpy().mean()), 0, 0, len(parts.test))
-        return found.result()
-
-
 @pytest.mark.parametrize("trained", [True, False])
 def test_a_run_is_evaluated_on_the_gpu_as_far_as_evaluations_can(tmp_path, monkeypatch, trained):
-    given, asked = parts(), [KNN(), LinearProbe(), Retrieval(), FewShot(ways=3, shots=2, episodes=50), Seen()]
+    given, asked = parts(), [KNN(), LinearProbe(), Retrieval(), FewShot(ways=3, shots=2, episodes=50)]
     run, beside = (Run.create(tmp_path, name, "x") for name in ("cpu", "gpu"))
     options = EvaluationOptions(asked)
     evaluate_features(run, given, None, options, Silent(), refit=False, trained=True)
@@ -97,7 +78,7 @@ def test_a_run_is_evaluated_on_the_gpu_as_far_as_evaluations_can(tmp_path, monke
     with simulated_gpu() as gpu:
         evaluate_features(beside, given, None, options, Silent(), refit=False, trained=trained, device=gpu)
     on, off = gpu.type, "cpu"
-    assert dict(used) == {"kNN": on, "linear probe": on, "retrieval": on, "few-shot": off, "seen": off}
+    assert dict(used) == {"kNN": on, "linear probe": on, "retrieval": on, "few-shot": off}
     assert beside.scores == run.scores
     assert (beside.probe.read_bytes(), len(run.scores) > 9) == (run.probe.read_bytes(), True)
 

@@ -49,9 +49,6 @@ def values(results):
     return {(name, score.metric.name): score.value for name, found in results.items() for score in found.headline}
 
 
-# --- what is found ---------------------------------------------------------------------------------------------------
-
-
 def test_neighbours_and_the_probe_are_those_of_scikit_learn_on_the_whole_training_part():
     """Learned from all that was given, though a tenth was set aside for choices."""
     x, y, x_test, y_test = X[:220], Y[:220] % 2, X[220:], Y[220:] % 2  # of two classes seven votes are never equal
@@ -139,9 +136,6 @@ def test_single_samples_of_classes_leave_nothing_to_choose_by():
     accuracy = results["kNN"]["accuracy"]
     assert (accuracy.value, accuracy.settings) == (1, {"k": 1, "weights": "uniform"})
     assert "no validation part to choose settings by" in results.note
-
-
-# --- retrieval -------------------------------------------------------------------------------------------------------
 
 
 def ranked(queries, gallery):
@@ -232,9 +226,6 @@ def test_a_gallery_has_its_own_classes_and_those_of_queries_alone_are_told():
     assert Retrieval(2, "train")(train, test, test)["recall@2"].value == found.value  # classes have other numbers
 
 
-# --- what is shown ---------------------------------------------------------------------------------------------------
-
-
 def test_results_print_as_a_table_and_are_found_by_name():
     results = evaluate(*PARTS)
     head, first, *_, last = str(results).splitlines()
@@ -277,9 +268,6 @@ def test_everything_public_is_written_in_a_line():
     assert repr(Retrieval(at=[5, 1])) == "Retrieval(at=(1, 5), gallery='test')"
     assert repr(part("train")) == "Features(train: 300 × 6, 4 classes, encoder)"
     assert repr(found).startswith("Result(kNN, accuracy 0.")
-
-
-# --- the door --------------------------------------------------------------------------------------------------------
 
 
 def changed(**arrays):
@@ -337,8 +325,6 @@ def test_retrieval_says_what_it_needs():
         with pytest.raises(ValueError, match=told):
             make()
 
-
-# --- queries that the gallery includes -------------------------------------------------------------------------------
 
 INCLUDED = {"gallery_includes_queries": True}
 

@@ -121,6 +121,7 @@ def test_a_tie_favours_nobody_and_perfect_scores_of_few_have_an_interval():
     assert found[f"MRR, {FORTH}"].value == 1 > found[f"MRR, {FORTH}"].low
     names = [score.metric.name for score in found.headline if "recall" in score.metric.name]
     assert names == [f"recall@{k}, {direction}" for direction in (FORTH, BACK) for k in (1, 5)]  # of 6 no 10
+    assert {score.metric.better for score in found.headline if "rank" in score.metric.name} == {"lower"}
     (selecting,) = CrossModalRetrieval(at=3).rank(torch.eye(6), torch.eye(6)).selecting
     assert selecting.metric.name == f"recall@1, {FORTH}"
 
@@ -134,23 +135,6 @@ def test_the_interval_of_a_median_is_between_order_statistics(count):
     ordered = [1.0, *values.double().sort().values.tolist(), 99.0]
     outside = max((j for j in range(count) if stats.binom.cdf(j - 1, count, 0.5) <= 0.025), default=0)
     assert (low, high) == pytest.approx((ordered[outside], ordered[-1 - outside]))
-
-
-def test_intervals_and_what_is_shown():
-    """Of queries that share nothing, as usual."""
-    pairs = pairs_of(captions=1)
-    pairs = replace(pairs, counterparts=replace(pairs.counterparts, items=None))
-    found = CrossModalRetrieval()(pairs, pairs, pairs)
-    recall, mean, rank = (found[f"{name}, {FORTH}"] for name in ("recall@1", "MRR", "median rank"))
-    own = next(of.values.double() for of in found.outcomes if of.metric == mean.metric.name)
-    student = stats.ttest_1samp(own.numpy(), 0).confidence_interval(0.95)
-    assert (mean.low, mean.high) == pytest.approx((student.low, student.high))
-    wilson = stats.binomtest(round(recall.value * 30), 30).proportion_ci(0.95, "wilson")
-    assert (recall.low, recall.high) == pytest.approx((wilson.low, wilson.high))
-    assert (rank.low, rank.high) == pytest.approx(median((1 / own).round(), 1, 30)[1:3])
-    assert (recall.over, mean.over) == ((30, "query"), (30, "query"))
-    assert [score.metric.name for score in found.selecting] == [f"recall@1, {FORTH}"]
-    assert {score.metric.better for score in found.headline if "rank" in score.metric.name} == {"lower"}
 
 
 def test_intervals_are_over_queries_that_share_nothing():
@@ -237,9 +221,6 @@ def test_bad_settings_and_parts_are_refused():
             make()
 
 
-# --- what applies ----------------------------------------------------------------------------------------------------
-
-
 def test_pairs_without_labels_are_evaluated_by_each_other():
     parts = FeatureParts(*(pairs_of(part=part, seed=seed) for seed, part in enumerate(("train", "validation", "test"))))
     (usual,) = applicable(parts)
@@ -277,9 +258,6 @@ def test_pairs_are_validated_while_they_are_trained(tmp_path):
     check_applicable(parts, EvaluationOptions([CrossModalRetrieval()]))  # before anything is trained
     with pytest.raises(ValueError, match="it needs pairs"):
         check_applicable(Parts(plain, plain, plain), EvaluationOptions([CrossModalRetrieval()]))
-
-
-# --- both sides of features ------------------------------------------------------------------------------------------
 
 
 def test_files_and_joined_parts_keep_both_sides(tmp_path):
@@ -330,9 +308,6 @@ def test_files_of_pairs_that_do_not_fit_are_refused(tmp_path):
         np.savez(tmp_path / "pairs.npz", **{name: np.ones((count, 2)) for name, count in arrays.items()})
         with pytest.raises(ValueError, match=told):
             features_of_file(tmp_path / "pairs.npz")
-
-
-# --- raw inputs ------------------------------------------------------------------------------------------------------
 
 
 def sides(first, second, **beside):

@@ -50,20 +50,12 @@ def overall(found):
     return next(score for score in found.scores if str(score.group) == "all")
 
 
-# --- intervals -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("correct", "count", "low", "high"),
-    [(0, 10, 0.0, 0.27753), (10, 10, 0.72247, 1.0), (81, 263, 0.25529, 0.36621)],
-)
-def test_wilson_interval_has_the_published_bounds(correct, count, low, high):
-    assert wilson(correct, count) == pytest.approx((low, high), abs=1e-4)
+def test_wilson_interval_has_the_published_bounds_and_students_is_that_of_a_t_test():
+    published = {(0, 10): (0.0, 0.27753), (10, 10): (0.72247, 1.0), (81, 263): (0.25529, 0.36621)}
+    for (correct, count), bounds in published.items():
+        assert wilson(correct, count) == pytest.approx(bounds, abs=1e-4)
     with pytest.raises(ValueError, match="correct <= count"):
-        wilson(count + 1, count)
-
-
-def test_student_interval_is_that_of_a_t_test():
+        wilson(11, 10)
     values = [0.91, 0.93, 0.88, 0.95, 0.9]
     expected = stats.ttest_1samp(values, 0).confidence_interval(0.95)
     assert student(values) == pytest.approx((expected.low, expected.high))
@@ -103,9 +95,6 @@ def test_a_paired_difference_of_precisions_is_a_paired_t_test_and_of_unseen_clas
     assert (difference.low, difference.high) == pytest.approx(np.clip(student(means), -1, 1), rel=1e-5)
 
 
-# --- accuracy --------------------------------------------------------------------------------------------------------
-
-
 def test_classes_are_scored_and_a_long_tail_by_the_number_of_training_samples():
     test = Features(torch.zeros(8, 1), torch.arange(4).repeat_interleave(2), tuple("abcd"))
     right = torch.tensor([0, 0, 1, 3, 2, 2, 0, 0])
@@ -113,9 +102,6 @@ def test_classes_are_scored_and_a_long_tail_by_the_number_of_training_samples():
     scores = {str(score.group): (round(score.value * score.count), score.count) for score in found.scores}
     groups = {"all": (5, 8), "many": (2, 2), "medium": (3, 4), "few": (0, 2)}
     assert scores == groups | {"class a": (2, 2), "class b": (1, 2), "class c": (2, 2), "class d": (0, 2)}
-
-
-# --- k nearest neighbours --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("weights", ["uniform", "similarity"])
@@ -141,9 +127,6 @@ def test_knn_takes_what_is_best_on_validation(parts):
     assert chosen.value == max(score.value for score in found.candidates)
     assert {score.part for score in found.candidates} == {"validation"}
     assert overall(KNN(**overall(found).settings)(*parts)).value == overall(found).value
-
-
-# --- the linear probe ------------------------------------------------------------------------------------------------
 
 
 def objective(features, penalty, weight, bias):
@@ -175,45 +158,12 @@ def test_the_probe_reaches_the_minimum_that_another_solver_finds(penalty, monkey
         assert 0 <= gap + 1e-6 <= 0.01
 
 
-def test_a_warm_start_is_no_reason_to_stop():
-    """On classes that are far apart, each weaker penalty moves the weights on, as in a fit from zero."""
-    train = blobs(150, "train", 1, spread=0.2)
-    path, probe = Regression(train), None
-    for penalty in (1e-1, 1e-2, 1e-3, 1e-4):
-        probe = path.fit(penalty, LinearProbe().tolerance, probe)
-        mean, deviation = train.vectors.double().mean(0), train.vectors.double().std(0, correction=0)
-        best, there = (
-            objective(train, penalty, of.weight * deviation[:, None], of.bias + mean @ of.weight)
-            for of in (Regression(train).fit(penalty, 1e-7), probe)
-        )
-        assert there <= 1.05 * best
-
-
 def test_the_path_goes_on_beyond_the_end_that_is_best(parts):
     weak = LinearProbe(penalties=(1e-2, 1e-3))(*parts)
     assert [score.settings["penalty"] for score in weak.candidates] == pytest.approx([0.1, 1e-2, 1e-3])
     assert overall(weak).settings["penalty"] == 1e-2
     even = LinearProbe(penalties=(1e-7, 1e-8))(*parts)  # equally accurate: others would not be more so
     assert [score.settings["penalty"] for score in even.candidates] == [1e-7, 1e-8]
-
-
-def test_refitting_learns_from_validation_too(parts):
-    train, validation, test = parts
-    both = Features(torch.cat([train.vectors, validation.vectors]), torch.cat([train.labels, validation.labels]))
-    for evaluation in (KNN(5, "uniform"), LinearProbe(1e-2, tolerance=1e-9)):
-        expected = overall(evaluation(both, validation, test)).value
-        assert overall(evaluation(train, validation, test, refit=True)).value == expected
-
-
-# --- retrieval -------------------------------------------------------------------------------------------------------
-
-
-def test_single_samples_of_classes_are_no_queries():
-    test = Features(torch.randn(11, 8), torch.tensor([0] * 5 + [1] * 4 + [2, 3]))
-    found = Retrieval()(test, test, test)
-    told = "2 samples left out, with no other of the class"
-    assert {(score.count, score.notes[0]) for score in found.scores} == {(9, told)}
-    assert [outcome.rows.tolist() for outcome in found.outcomes] == 3 * [list(range(9))]
 
 
 def test_equal_similarities_give_chance_whatever_the_order_of_the_data():
@@ -249,9 +199,6 @@ def test_classes_that_agree_exactly_do_not_tell_how_others_differ():
     assert difference.value == 0.25
     assert difference.low < 0
     assert difference.high > 0.25
-
-
-# --- what applies ----------------------------------------------------------------------------------------------------
 
 
 def names(evaluations):
@@ -319,9 +266,6 @@ def test_classes_of_any_integer_and_arrays_are_taken(parts):
         assert evaluation(train, validation, test).scores == evaluation(*parts[:2], parts.test).scores
 
 
-# --- raw inputs ------------------------------------------------------------------------------------------------------
-
-
 def test_raw_inputs_are_a_subset_of_known_rows(monkeypatch):
     monkeypatch.setattr("likewise.evaluation.raw.MAX_PART_NUMBERS", 31)
     images = torch.arange(20, dtype=torch.uint8).view(20, 1, 1, 1).expand(20, 1, 2, 2)
@@ -358,9 +302,6 @@ def test_vectors_are_standardised_by_the_training_part_and_images_are_not():
     torch.testing.assert_close(raw.test.origin.encode(test.inputs), raw.test.vectors)  # other data, by the same numbers
     images = Samples(inputs.view(60, 1, 2, 2), rows % 2, ("a", "b"))
     assert torch.equal(raw_features(Parts(images, images, images)).test.vectors, inputs)
-
-
-# --- array files -----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

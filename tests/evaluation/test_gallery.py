@@ -99,9 +99,6 @@ def test_a_run_encodes_it(tmp_path):
     assert run.scores["retrieval", "precision@1"].value == pytest.approx(direct["precision@1"].value)
 
 
-# --- the first features alone ----------------------------------------------------------------------------------------
-
-
 def part_of(seed, kind="test", counterparts=None):
     """Make features of three classes, which the first tell better than the later."""
     generator = torch.Generator().manual_seed(seed)

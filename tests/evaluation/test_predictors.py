@@ -74,9 +74,6 @@ def macro_f1(predictor, test):
     return f1_score(test.sets.numpy(), decided, average="macro", zero_division=0)
 
 
-# --- the linear probe ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("refit", [False, True])
 def test_the_probe_that_a_run_keeps_predicts_as_it_was_evaluated(digits, run, refit):
     found = LinearProbe()(*digits, refit=refit)
@@ -116,9 +113,6 @@ def test_thresholds_of_labels_are_those_of_validation(sets, run):
     assert torch.equal(probe.thresholds, best_thresholds(validated, sets.validation.sets))
 
 
-# --- calibration -----------------------------------------------------------------------------------------------------
-
-
 def test_a_temperature_is_the_best_of_a_fine_grid():
     generator = torch.Generator().manual_seed(0)
     classes = torch.randint(0, 4, (300,), generator=generator)
@@ -137,17 +131,6 @@ def test_a_temperature_is_the_best_of_a_fine_grid():
     grid = np.geomspace(0.5, 20, 200)
     chunks = [(slice(0, 200), logits[:200]), (slice(200, 300), logits[200:])]
     assert temperature_of(lambda: chunks, classes) == pytest.approx(min(grid, key=loss), rel=0.02)
-
-
-def test_few_samples_that_are_all_right_do_not_make_every_probability_one():
-    classes = torch.arange(60) % 3
-    logits = 4.0 * nn.functional.one_hot(classes, 3).double()
-    heat = temperature_of(lambda: [(slice(None), logits)], classes)
-    top = (logits / heat).softmax(dim=1).amax(dim=1)
-    assert 0.98 < float(top.mean()) < 0.995  # of 60, half a one might have been wrong
-
-
-# --- neighbours ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("weights", "temperature"), [("uniform", 0.07), ("similarity", 0.07), ("similarity", 0.5)])
@@ -182,9 +165,6 @@ def test_neighbours_of_a_run_predict_as_it_was_evaluated(digits, sets, run):
     assert found["macro-F1"].value == pytest.approx(macro_f1(predictor, sets.test), abs=1e-9)
 
 
-# --- what was trained with the encoder -------------------------------------------------------------------------------
-
-
 def trained(loss, parts):
     """Return features with predictions, and what was trained a few steps with an encoder, of digits or label sets."""
     torch.manual_seed(0)
@@ -207,31 +187,26 @@ def keep_own(run, parts, module):
     return kept(run, parts)
 
 
-@pytest.mark.parametrize("loss", [lw.CrossEntropyLoss(), lw.BCLLoss()])
-def test_the_own_classifier_of_classes_predicts_without_its_run(digits, run, loss):
-    parts, module = trained(loss, digits)
+@pytest.mark.parametrize("loss", [lw.CrossEntropyLoss(), lw.BCLLoss(), lw.BCELoss(), lw.MSCLoss()])
+def test_the_own_classifier_predicts_without_its_run(digits, sets, run, loss):
+    of_sets = isinstance(loss, lw.BCELoss | lw.MSCLoss)
+    parts, module = trained(loss, sets if of_sets else digits)
     predictor = keep_own(run, parts, module).predictor()
-    assert predictor.by == "own classifier"
-    scores = predictor.scores(parts.test.vectors)
-    expected = (parts.test.predicted.double() / predictor.temperature).softmax(dim=1)
+    assert (predictor.by, predictor.probabilities) == ("own classifier", not isinstance(loss, lw.MSCLoss))
+    scores, predicted = predictor.scores(parts.test.vectors), parts.test.predicted
+    if of_sets:
+        expected = predicted.sigmoid() if predictor.probabilities else predicted
+        assert OwnClassifier()(*parts)["macro-F1"].value == pytest.approx(macro_f1(predictor, parts.test), abs=0.01)
+    else:
+        expected = (predicted.double() / predictor.temperature).softmax(dim=1)
+        right = (scores.argmax(dim=1) == parts.test.classes).double()
+        assert float(right.mean()) == OwnClassifier()(*parts)["accuracy"].value
     assert torch.allclose(scores, expected, atol=1e-5)
-    right = (scores.argmax(dim=1) == parts.test.classes).double()
-    assert float(right.mean()) == OwnClassifier()(*parts)["accuracy"].value
-    assert trained(lw.SupConLoss(), digits)[1].predictor(parts) is None  # a loss without a classifier
 
 
-@pytest.mark.parametrize("loss", [lw.BCELoss(), lw.MSCLoss()])
-def test_the_own_classifier_of_label_sets_predicts_without_its_run(sets, run, loss):
-    parts, module = trained(loss, sets)
-    predictor = keep_own(run, parts, module).predictor("own")
-    assert predictor.probabilities is isinstance(loss, lw.BCELoss)
-    scores = predictor.scores(parts.test.vectors)
-    expected = parts.test.predicted.sigmoid() if predictor.probabilities else parts.test.predicted
-    assert torch.allclose(scores, expected, atol=1e-5)
-    assert OwnClassifier()(*parts)["macro-F1"].value == pytest.approx(macro_f1(predictor, parts.test), abs=0.01)
-
-
-# --- how unlike the training data ------------------------------------------------------------------------------------
+def test_a_loss_without_a_classifier_leaves_none(digits):
+    parts, module = trained(lw.SupConLoss(), digits)
+    assert module.predictor(parts) is None
 
 
 @pytest.mark.parametrize("refit", [False, True])
@@ -257,9 +232,6 @@ def test_five_percent_of_digits_are_unlike_digits_and_nearly_all_of_something_el
     assert float((unlike(16 * torch.rand(200, 64)) > 0.95).double().mean()) > 0.9
     few = digits._replace(validation=digits.validation[torch.arange(18)])
     assert float(NoveltyScore(few)(-digits.test.vectors).max()) == 18 / 19  # which calls nothing unlike
-
-
-# --- what a run has not ----------------------------------------------------------------------------------------------
 
 
 def test_what_a_run_cannot_predict_by_is_told(digits, run):

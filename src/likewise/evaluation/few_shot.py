@@ -180,6 +180,8 @@ class FewShot(Evaluation):
             unconverged = f"{late:,} of {shape.episodes:,} classifiers had not converged"
             class_notes.append(f"{unconverged}: raise the penalty, {self.penalty:g}")
             warnings.warn(f"{metric}, {part.part}: {class_notes[-1]}", stacklevel=2)
+        digest = blake2b(repr((self.seed, tuple(shape))).encode(), digest_size=4)  # of what the episodes depend on
+        digest.update(part.classes.numpy().tobytes() + part.numbers.numpy().tobytes())
         accuracy = shares.mean(dim=1)
         mean, different = float(accuracy.mean()), len(classes.unique())
         spread = f"± {100 * (student(accuracy)[1] - mean):.2f} points over {shape.episodes:,} episodes"  # of papers
@@ -191,7 +193,7 @@ class FewShot(Evaluation):
             shape.episodes,
             counted="episode",
             classes=different,
-            protocol={"episodes": self._digest(part, shape)},
+            protocol={"episodes": digest.hexdigest()},
             notes=(spread, *class_notes, *filter(None, [note])),
         )
         numbers, where = -1 - torch.arange(shape.episodes), (part.kind, part.part)
@@ -212,13 +214,6 @@ class FewShot(Evaluation):
             scores = nearest_means(support.mean(dim=2), queries, distance)
         truth = torch.arange(shape.ways).repeat_interleave(shape.queries)
         return (scores.argmax(dim=2) == truth).float().unflatten(1, (shape.ways, -1)).mean(dim=2), converged
-
-    def _digest(self, part: Features, shape: EpisodeShape) -> str:
-        """Return a hash that identifies the episodes, of labels, seed and shape."""
-        digest = blake2b(repr((self.seed, tuple(shape))).encode(), digest_size=4)
-        digest.update(part.classes.numpy().tobytes())
-        digest.update(part.numbers.numpy().tobytes())
-        return digest.hexdigest()
 
 
 def nearest_means(

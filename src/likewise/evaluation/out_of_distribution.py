@@ -1,7 +1,7 @@
 """Out of distribution: are samples of other data farther from the training samples, and how unlike is a new one?"""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar, final
 
@@ -93,10 +93,19 @@ class OutOfDistribution(Evaluation):
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         train, validation, test = parts
         outside_features = self._encode_outside(test)
-        self._check_outside(train, outside_features)
+        known = {row.tobytes() for row in train.vectors.float().numpy()}
+        same = sum(row.tobytes() in known for row in outside_features.float().numpy())
+        if same > len(outside_features) / 2:
+            got = f"{same:,} of {len(outside_features):,} from {words_of(self.outside)} that are training samples"
+            raise ValueError(f"expected outside samples of other data, got {got}: name another source")
         learned = joined(train, validation) if refit else train
+        k, doing = min(self.k or neighbour_of(learned), len(learned)), f"{self.name}, neighbours"
+        by_neighbours = partial(neighbour_distances, train=learned.vectors, k=k, progress=progress, doing=doing)
+        measures: list[tuple[str, Mapping[str, Any], Callable[[Tensor], Tensor]]] = [("kNN", {"k": k}, by_neighbours)]
+        if learned.label_kind == "classes" and learned.vectors.shape[1] <= MAX_FEATURES:
+            measures.append(("Mahalanobis", {}, Mahalanobis(learned).distances))
         collector = ScoreCollector(self.name, test)
-        for measure, settings, distances in self._measures(learned, progress):
+        for measure, settings, distances in measures:
             inside, outside = distances(test.vectors), distances(outside_features)
             protocol = {"outside samples": len(outside), "outside": words_of(self.outside)}
             details = {"settings": settings, "protocol": protocol}
@@ -104,21 +113,6 @@ class OutOfDistribution(Evaluation):
             collector.add(Metric(f"AUROC, {measure} distance"), *auroc(inside, outside), both, **details)
             collector.add(Metric(f"{RATE}, {measure} distance", better="lower"), *passing, len(outside), **details)
         return collector.result()
-
-    def _check_outside(self, train: Features, outside: Tensor) -> None:
-        known = {row.tobytes() for row in train.vectors.float().numpy()}
-        same = sum(row.tobytes() in known for row in outside.float().numpy())
-        if same > len(outside) / 2:
-            got = f"{same:,} of {len(outside):,} from {words_of(self.outside)} that are training samples"
-            raise ValueError(f"expected outside samples of other data, got {got}: name another source")
-
-    def _measures(
-        self, train: Features, progress: Bar
-    ) -> Iterator[tuple[str, Mapping[str, Any], Callable[[Tensor], Tensor]]]:
-        k, doing = min(self.k or neighbour_of(train), len(train)), f"{self.name}, neighbours"
-        yield "kNN", {"k": k}, partial(neighbour_distances, train=train.vectors, k=k, progress=progress, doing=doing)
-        if train.label_kind == "classes" and train.vectors.shape[1] <= MAX_FEATURES:
-            yield "Mahalanobis", {}, Mahalanobis(train).distances
 
     def _encode_outside(self, test: Features) -> Tensor:
         """Return the features of the outside samples, (N, D), or of a random subset."""

@@ -1,4 +1,4 @@
-"""Features without a training: raw inputs, of texts weights of words; and of another source's samples."""
+"""Raw inputs as features, of texts weights of words; and samples of another source, encoded as the test part was."""
 
 import math
 import warnings
@@ -68,7 +68,10 @@ def raw_features(parts: Parts, features: FeatureParts | None = None, seed: int =
     raw: list[Features] = []
     for few, (part, whole, part_features) in zip(some, named, strict=True):
         counts = None if whole.labels is None else whole.counts if part_features is None else part_features.frequencies
-        sides = [_make_features(side, encode, part) for side, encode in zip(_alike(few), encoding, strict=True)]
+        sides: list[Features] = []
+        for side, encode in zip(_alike(few), encoding, strict=True):
+            origin = Origin(side, encode) if len(side.input_shape) == 1 and not texts else None
+            sides.append(Features.of(side, encode(side.inputs), part, kind=RAW, origin=origin, one_unit=texts))
         raw.append(replace(sides[0], whole=counts, counterparts=sides[1] if len(sides) > 1 else None))
     return FeatureParts(*raw)
 
@@ -79,12 +82,6 @@ def _alike(samples: Samples) -> list[Samples]:
     if other is None or isinstance(other.inputs, Texts) != isinstance(samples.inputs, Texts):
         return [samples]
     return [samples, replace(other, rows=samples.rows)] if other.input_shape == samples.input_shape else [samples]
-
-
-def _make_features(samples: Samples, encode: Encode, part: str) -> Features:
-    texts = isinstance(samples.inputs, Texts)
-    origin = Origin(samples, encode) if len(samples.input_shape) == 1 and not texts else None
-    return Features.of(samples, encode(samples.inputs), part, kind=RAW, origin=origin, one_unit=texts)
 
 
 def as_vectors(samples: Samples) -> Float[Tensor, "n d"]:

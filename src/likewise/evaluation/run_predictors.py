@@ -56,8 +56,9 @@ class Predictions:
         return len(self.ids)
 
     def __repr__(self) -> str:
-        first = zip(self.ids[:MAX_SHOWN], self.labels[:MAX_SHOWN], strict=True)
-        shown = [f"{name}: {self._words(label)}" for name, label in first]
+        shown = list[str]()
+        for name, label in zip(self.ids[:MAX_SHOWN], self.labels[:MAX_SHOWN], strict=True):
+            shown.append(f"{name}: {(' + '.join(label) or 'no label') if isinstance(label, list) else label}")
         return f"Predictions({len(self):,}: {', '.join(shown)}{', ...' if len(self) > MAX_SHOWN else ''})"
 
     @property
@@ -93,10 +94,6 @@ class Predictions:
         if self.unlike is not None and self.unlike_training is not None:
             table |= {"unlike": self.unlike.tolist(), "unlike_training": self.unlike_training}
         return table
-
-    @staticmethod
-    def _words(label: Any) -> str:
-        return " + ".join(label) or "no label" if isinstance(label, list) else label
 
 
 @final

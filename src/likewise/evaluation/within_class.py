@@ -158,6 +158,6 @@ def _right(train: Features, part: Features, settings: list[Setting]) -> dict[Set
 
 
 def _most_frequent(train: Features, test: Features) -> Float[Tensor, " m"]:
-    ours, theirs = coarse_of(test), coarse_of(train)
+    theirs = coarse_of(train)
     most = {n: int(train.classes[theirs == n].bincount().argmax()) for n in theirs.unique().tolist()}
-    return (torch.tensor([most.get(n, -1) for n in ours.tolist()]) == test.classes).double()
+    return (torch.tensor([most.get(n, -1) for n in coarse_of(test).tolist()]) == test.classes).double()

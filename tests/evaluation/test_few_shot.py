@@ -372,12 +372,8 @@ WORDS = [
     *("--encoder", "Conv4", "--encoder.width", "8", "--encoder.pools", "2", "--trainer.accelerator", "cpu"),
     *("--trainer.max_epochs", "2", "--validation_epochs", "1"),
 ]
-
-
-NO_MASK, ASKED = (
-    ["--inputs", "EpisodeMaps", "--inputs.mask", "false"],
-    ["--loss", "SupConLoss", "--evaluations", "FewShot"],
-)
+NO_MASK = ["--inputs", "EpisodeMaps", "--inputs.mask", "false"]
+ASKED = ["--loss", "SupConLoss", "--evaluations", "FewShot"]
 
 
 def train(shapes, runs, *words):

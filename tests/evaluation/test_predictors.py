@@ -30,28 +30,26 @@ NAMES = tuple(f"digit {digit}" for digit in range(10))
 OF_SETS = ("even", "prime", "above 4", "square", "nine")  # the last one rare
 
 
-def parted(labels, names, order):
+ORDER = torch.randperm(1797, generator=torch.Generator().manual_seed(0))
+
+
+def parted(labels, names):
     pixels = torch.from_numpy(load_digits().data).float()
-    cuts = {"train": order[:600], "validation": order[600:750], "test": order[750:1200]}
+    cuts = {"train": ORDER[:600], "validation": ORDER[600:750], "test": ORDER[750:1200]}
     return FeatureParts(*(Features(pixels[rows], labels[rows], names, part=part) for part, rows in cuts.items()))
 
 
 @pytest.fixture(scope="module")
-def order():
-    return torch.randperm(1797, generator=torch.Generator().manual_seed(0))
+def digits():
+    return parted(torch.from_numpy(load_digits().target), NAMES)
 
 
 @pytest.fixture(scope="module")
-def digits(order):
-    return parted(torch.from_numpy(load_digits().target), NAMES, order)
-
-
-@pytest.fixture(scope="module")
-def sets(order):
+def sets():
     digit = torch.from_numpy(load_digits().target)
     columns = [digit % 2 == 0, torch.isin(digit, torch.tensor([2, 3, 5, 7])), digit > 4]
     columns += [torch.isin(digit, torch.tensor([0, 1, 4, 9])), (digit == 9) & (torch.arange(1797) % 3 == 0)]
-    return parted(torch.stack(columns, dim=1), OF_SETS, order)
+    return parted(torch.stack(columns, dim=1), OF_SETS)
 
 
 @pytest.fixture

@@ -178,10 +178,6 @@ class Features:
         beside = {name: None if column is None else column[index] for name, column in columns.items()}
         return replace(self, vectors=self.vectors[index], rows=self.numbers[index], ids=self.ids[index], **beside)
 
-    def to(self, device: torch.device) -> "Features":
-        """Return the features with their vectors on a device; labels and all else stay where they are."""
-        return replace(self, vectors=self.vectors.to(device))
-
     @property
     def unique_index(self) -> tuple[Int[Tensor, " m"], Int[Tensor, " n"]]:
         """The first row of each different input, (M,), and each row's place among these, (N,)."""
@@ -278,8 +274,8 @@ class FeatureParts(NamedTuple):
     test: Features
 
     def to(self, device: torch.device) -> "FeatureParts":
-        """Return the parts with their vectors on a device."""
-        return FeatureParts(*(part.to(device) for part in self))
+        """Return the parts with their vectors on a device; labels and all else stay where they are."""
+        return FeatureParts(*(replace(part, vectors=part.vectors.to(device)) for part in self))
 
     @property
     def closed(self) -> bool:

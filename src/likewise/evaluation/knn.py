@@ -12,7 +12,7 @@ from torch import Tensor
 from likewise.evaluation.evaluation import Evaluation, needs_seen_labels
 from likewise.evaluation.features import Bar, FeatureParts, Features, joined, labelled_validation, silent
 from likewise.evaluation.nearest import nearest, own_rows
-from likewise.evaluation.predictions import Predicted, Predictor, Thresholds, score_predictions, selecting_score
+from likewise.evaluation.predictions import Predicted, Predictor, score_predictions, selecting_score
 from likewise.runs.scores import Result, Score
 
 Weights = Literal["uniform", "similarity"]
@@ -207,9 +207,7 @@ class NeighbourPredictor(Predictor):
         if train.label_kind == "classes":
             return made
         some = train[torch.arange(0)] if validation is None else validation
-        scores = made.scores(some.vectors)
-        chosen = Thresholds.choose(Predicted(scores, some))
-        return replace(made, thresholds=chosen.to_predict, few=int(chosen.few.sum()))
+        return made._with_thresholds(made.scores(some.vectors), some)
 
     def __repr__(self) -> str:
         return f"NeighbourPredictor({self.k} of {len(self.train):,}, {self.weights})"

@@ -16,7 +16,7 @@ from torch.nn import functional
 from likewise.evaluation.evaluation import Evaluation, needs_seen_labels
 from likewise.evaluation.features import Bar, FeatureParts, Features, joined, labelled_validation, silent
 from likewise.evaluation.logistic_regression import LinearClassifier, LogisticRegression
-from likewise.evaluation.predictions import Predicted, Predictor, Thresholds, score_predictions, selecting_score
+from likewise.evaluation.predictions import Predicted, Predictor, score_predictions, selecting_score
 from likewise.runs.scores import ENCODER, Result, Score
 
 PENALTIES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
@@ -252,8 +252,7 @@ class LinearPredictor(Predictor):
         if validation.label_kind == "label sets":
             scores = torch.cat([torch.empty(0, len(self.names)), *(some for _, some in logits())])
             scores = scores.sigmoid() if self.probabilities else scores
-            chosen = Thresholds.choose(Predicted(scores, validation, self.probabilities))
-            return replace(self, thresholds=chosen.to_predict, few=int(chosen.few.sum()))
+            return self._with_thresholds(scores, validation)
         if len(validation) == 0:
             return self if self.head is None else replace(self, temperature=COSINE_TEMPERATURE)
         return replace(self, temperature=temperature_of(logits, validation.classes))

@@ -252,13 +252,13 @@ class RowFingerprints:
             directions = torch.randn(some.shape[1], PROJECTIONS, generator=torch.Generator().manual_seed(0))
             wide = some.double()
             projections = wide @ directions.to(wide.device, wide.dtype)
-            fingerprints.append((rowsort_keys(some), projections.cpu(), wide.norm(dim=1).cpu()))
+            fingerprints.append((row_keys(some), projections.cpu(), wide.norm(dim=1).cpu()))
         keys, projections, norms = (torch.cat(tensors) for tensors in zip(*fingerprints, strict=True))
-        hashed = torch.zeros_like(keys) if labels is None else rowsort_keys(labels)
+        hashed = torch.zeros_like(keys) if labels is None else row_keys(labels)
         return cls(keys + 3 * hashed, hashed, projections, norms)
 
 
-def rowsort_keys(vectors: Float[Tensor, "n d"]) -> Int[Tensor, " n"]:
+def row_keys(vectors: Float[Tensor, "n d"]) -> Int[Tensor, " n"]:
     """Return a number of 64 bits for each row, the same for rows that are equal bit for bit, on the CPU."""
     drawn = torch.randint(-(2**62), 2**62, (vectors.shape[1],), generator=torch.Generator().manual_seed(0))
     mixed = (vectors.float() + 0.0).view(torch.int32).long() * (2 * drawn + 1).to(vectors.device)  # −0 becomes 0
@@ -293,9 +293,9 @@ def places_of_close(queries: RowFingerprints, gallery: RowFingerprints) -> Int[T
         places = order[first.unsqueeze(1) + around]
         away = (gallery.projections[places] - queries.projections[rows].unsqueeze(1)).abs().amax(dim=2)
         away = away.where(gallery.labels[places] == queries.labels[rows].unsqueeze(1), torch.inf)
-        least, nearest = away.min(dim=1)
+        least, closest = away.min(dim=1)
         close = least <= ROUNDING * queries.norms[rows]
-        matches[rows] = places.gather(1, nearest.unsqueeze(1)).squeeze(1).where(close, -1)
+        matches[rows] = places.gather(1, closest.unsqueeze(1)).squeeze(1).where(close, -1)
     return matches
 
 

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Self, final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -201,6 +201,10 @@ class Predictor(ABC):
 
     @abstractmethod
     def _scores(self, vectors: Tensor) -> Tensor: ...
+
+    def _with_thresholds(self, scores: Float[Tensor, "v l"], validation: Features) -> Self:
+        chosen = Thresholds.choose(Predicted(scores, validation, self.probabilities))
+        return replace(self, thresholds=chosen.to_predict, few=int(chosen.few.sum()))
 
 
 @final

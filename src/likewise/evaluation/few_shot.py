@@ -1,6 +1,7 @@
 """Few-shot episodes: classify samples of a few new classes from a few samples of each."""
 
 import warnings
+from collections.abc import Sequence
 from functools import partial
 from hashlib import blake2b
 from itertools import chain, product

@@ -144,7 +144,10 @@ class _Path:
         self._tolerance = tolerance
         self._validation = validation
         self._range = PENALTY_RANGE if self._of_classes else LABEL_PENALTY_RANGE
-        self._rare = torch.zeros(1, dtype=torch.bool) if self._of_classes else _rare(validation)
+        self._rare = torch.zeros(1, dtype=torch.bool)
+        if not self._of_classes:
+            counts = validation.sets.sum(dim=0)
+            self._rare = (counts < MIN_LABEL_SAMPLES) | (len(validation) - counts < MIN_LABEL_SAMPLES)
         self.candidates: list[Score] = []
         self.probe = self._last = self._regression.fit(penalty, tolerance)
         self.penalties = torch.full(self._rare.shape, penalty, dtype=torch.float64)
@@ -197,11 +200,6 @@ def predicted_by(probe: LinearClassifier, part: Features) -> Predicted:
     """Return the classes that a probe predicts, or the probabilities of labels."""
     of_classes = part.label_kind == "classes"
     return Predicted(probe.predict(part.vectors) if of_classes else probe.logits(part.vectors).sigmoid(), part)
-
-
-def _rare(validation: Features) -> Bool[Tensor, " l"]:
-    counts = validation.sets.sum(dim=0)
-    return (counts < MIN_LABEL_SAMPLES) | (len(validation) - counts < MIN_LABEL_SAMPLES)
 
 
 @final

@@ -147,7 +147,8 @@ class KNN(Evaluation):
             return predicted
         batches = nearest(test.vectors, train.vectors, max(ks), own_index=own_index, progress=progress, doing=doing)
         for part, similarities, indices in batches:
-            weights = {weighting: self._weights(similarities.double(), weighting) for weighting in kinds}
+            cosines = similarities.double()
+            weights: dict[Weights, Tensor] = {each: self._weights(cosines, each) for each in kinds}
             for setting, classes in _elected(train.classes.to(indices.device)[indices], weights, ks):
                 predicted[setting][part] = classes.cpu()
         return predicted

@@ -17,8 +17,7 @@ from torch.nn import functional
 from likewise.data import Samples, Texts
 from likewise.data.arrays import labels_of, words_of
 from likewise.data.columns import labels_of as labels_of_column
-from likewise.data.episode_sampler import distinct
-from likewise.data.lazy_inputs import files_of, unreadable
+from likewise.data.lazy_inputs import distinct, files_of, unreadable
 from likewise.evaluation.arrays import NAMES, feature_batches, is_arrays, vectors_of, width_of_table
 from likewise.evaluation.encoding import features_of
 from likewise.evaluation.feature_files import joined_arrays, whole_arrays

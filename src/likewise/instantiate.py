@@ -67,9 +67,10 @@ def class_of(class_path: str, base: type | tuple[type, ...]) -> type:
             lacks = "is of another script or notebook"
             remedy = "put it in a file, or give likewise.load(run, module=...)"
         raise ValueError(f"expected a class of kind {names}, got {class_path}, which {lacks}: {remedy}") from error
-    lacks = "not one" if not (inspect.isclass(named) and issubclass(named, base)) else "abstract"
-    if lacks == "not one" or inspect.isabstract(named):
-        raise ValueError(f"expected a class of kind {names}, got {class_path}, which is {lacks}: name a subclass")
+    if not (inspect.isclass(named) and issubclass(named, base)):
+        raise ValueError(f"expected a class of kind {names}, got {class_path}, which is not one: name a subclass")
+    if inspect.isabstract(named):
+        raise ValueError(f"expected a class of kind {names}, got {class_path}, which is abstract: name a subclass")
     return named
 
 

@@ -64,7 +64,7 @@ def test_of_a_run_that_is_not_there_the_newest_nearby_are_named(tmp_path, monkey
         os.utime(run.folder / "run.json", (number, number))
     names = [str(path) for path in sorted(Path("runs").iterdir(), key=lambda path: path.name[-9:], reverse=True)]
     for name in ("runs/gone", "gone"):
-        with pytest.raises(ValueError, match=rf"does not exist: .*; there are {re.escape(', '.join(names[:5]))}$"):
+        with pytest.raises(ValueError, match=rf"does not exist: .*; nearby: {re.escape(', '.join(names[:5]))}$"):
             Run.open(name)
 
 

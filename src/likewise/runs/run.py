@@ -147,7 +147,7 @@ class Run:
             )
             problem = describe_pickle(run_folder) or f"which {what}: likewise train makes one"
             if not run_folder.exists() and (nearby := _runs_near(Path(folder))):
-                problem += f"; there are {', '.join(map(str, nearby))}"
+                problem += f"; nearby: {', '.join(map(str, nearby))}"
             inside = (run.parent for depth in range(1, 4) for run in run_folder.glob("*/" * depth + "run.json"))
             if (run := next(inside, None)) is not None:
                 problem = f"which holds runs: name {run} ..."

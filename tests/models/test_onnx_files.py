@@ -55,7 +55,6 @@ ENCODERS = {
     "Projected": lambda _: Projected(MLP((5,), width=8), ProjectionHead(8, out_dim=4, batch_norm=True)),
     "BagOfTokens": lambda _: BagOfTokens((), width=16, vocabulary=90),
     "Transformer": lambda _: Transformer((), width=16, heads=2, vocabulary=90, length=32),
-    "PretrainedTransformer": lambda folder: PretrainedTransformer((), str(small_bert(folder)[0])),
     "PretrainedTransformer, adapted": lambda folder: PretrainedTransformer((), str(small_bert(folder)[0]), lora=2),
     "PretrainedTransformer, T5": lambda folder: PretrainedTransformer((), str(small_t5(folder)[0]), pooling="mean"),
 }

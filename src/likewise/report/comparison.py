@@ -17,7 +17,6 @@ from likewise.runs.score_format import format_count, format_number, marked
 from likewise.runs.scores import ALL, ENCODER, FREQUENCIES, Group, Metric, Outcomes, Score
 
 ROUNDING = 1e-6  # of a mean: a smaller spread is that of floating-point numbers
-
 COLUMNS = (
     *("setting", "evaluation", "metric", "group", "unit", "better", "runs", "value", "low", "high", "interval"),
     *("difference", "difference_low", "difference_high", "paired", "pairs", "seconds"),
@@ -190,8 +189,7 @@ def rows_as_markdown(rows: Sequence[Row], first: str) -> str:
         lines += [f"**{name}**", "", _line(head), "|" + "---|" * len(head)]
         score_rows = [row for row in rows if row.name == name]
         for row in sorted(score_rows, key=lambda row: -row.metric.rank(row.value)):
-            took = "" if row.seconds is None else f"{row.seconds:,.0f} s"
-            lines.append(_line([row.setting, *row.cells, took]))
+            lines.append(_line([row.setting, *row.cells, "" if row.seconds is None else f"{row.seconds:,.0f} s"]))
         lines.append("")
     return "\n".join(lines)
 
@@ -348,12 +346,11 @@ def verdict(rows: Sequence[Row]) -> list[str]:
     if other_rows and all(row.difference is None for row in other_rows):
         reasons = ", ".join(dict.fromkeys(row.unpaired for row in other_rows))
         return [f"No verdict, as nothing is paired with {first}: {reasons}."]
-    sentences: list[str] = []
-    without: list[Row] = []
+    judged = [row for row in rows if (row.evaluation, row.metric.name) in first_metrics and row.group == ALL]
+    sentences, without = list[str](), list[Row]()
     for key in first_metrics:
-        every = [row for row in rows if (row.evaluation, row.metric.name) in first_metrics and row.group == ALL]
-        together = [row for row in every if row.evaluation == key[0] and row.difference is not None]
-        metric_rows = [row for row in every if (row.evaluation, row.metric.name) == key]
+        together = [row for row in judged if row.evaluation == key[0] and row.difference is not None]
+        metric_rows = [row for row in judged if (row.evaluation, row.metric.name) == key]
         tested = [row for row in metric_rows if row.difference is not None]
         equal = [row for row in tested if row.difference and row.difference_low == row.difference_high]
         differing = [row for row in different(together) if row in metric_rows]
@@ -385,8 +382,7 @@ def _judge(
 
 
 def _few(tested: Sequence[Row]) -> str:
-    few = any(row.paired == Over(MIN_SEEDS, "seed") for row in tested)
-    return f" {MIN_SEEDS} seeds seldom suffice to tell." if few else ""
+    return f" {MIN_SEEDS} seeds seldom suffice to tell." * any(row.paired == Over(MIN_SEEDS, "seed") for row in tested)
 
 
 def different(rows: Sequence[Row]) -> list[Row]:

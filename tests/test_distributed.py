@@ -40,6 +40,7 @@ CASES = {
     *("tiled", "no labels", "learned temperature", "learned weights", "mask", "all different", "references"),
     *("references, mask", "batch normalisation", "cold", "cold, two pushes", "long rows on one rank"),
     "no positives on a rank",
+    "batch normalisation of timm",
 }
 
 

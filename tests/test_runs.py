@@ -87,6 +87,11 @@ def test_a_file_is_complete_or_absent(tmp_path):
         beside.write_bytes(b"half")
         raise RuntimeError
     assert run.scores_file.read_bytes() == b"before"
+    for content in (b"one", b"two", b"three"):  # the previous checkpoint is kept
+        beside = run.folder / "beside"
+        beside.write_bytes(content)
+        run.adopt_checkpoint(beside)
+    assert (run.checkpoint.read_bytes(), run.checkpoint_before.read_bytes()) == (b"three", b"two")
 
 
 def _found(value, *, epoch=None, metric="accuracy"):
@@ -119,15 +124,6 @@ def test_scores_that_were_damaged_are_told(tmp_path):
     run.write("outcomes.npz", b"PK cut")
     with pytest.raises(ValueError, match="evaluate the run again"):
         _ = run.outcomes
-
-
-def test_the_previous_checkpoint_is_kept(tmp_path):
-    run = Run.create(tmp_path, "checkpoints")
-    for content in (b"one", b"two", b"three"):
-        beside = run.folder / "beside"
-        beside.write_bytes(content)
-        run.adopt_checkpoint(beside)
-    assert (run.checkpoint.read_bytes(), run.checkpoint_before.read_bytes()) == (b"three", b"two")
 
 
 LINEAR = {"class_path": "torch.nn.Linear", "init_args": {"in_features": 3, "out_features": 5}}

@@ -220,12 +220,7 @@ class ForSentences(nn.Module):
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        loss: nn.Module,
-        *,
-        chunk_size: int | None = None,
-        ids_in_labels: bool = False,
+        self, model: nn.Module, loss: nn.Module, *, chunk_size: int | None = None, ids_in_labels: bool = False
     ) -> None:
         super().__init__()
         if not isinstance(loss, nn.Module) or hasattr(loss, "encode"):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -1,12 +1,13 @@
 """`python -m benchmarks`: what developers of the library measure."""
 
 import json
+from datetime import datetime
 
 import pytest
 import torch
 
 import likewise as lw
-from benchmarks import beside, targets, views
+from benchmarks import beside, command, targets, views
 from benchmarks.__main__ import MEASUREMENTS, find, main
 from benchmarks.graphs import IN_GRAPH, GraphMeter
 from benchmarks.measuring import prediction
@@ -145,3 +146,14 @@ def test_a_bad_option_ends_in_one_line(words, message, capsys, monkeypatch):
     (told,) = capsys.readouterr().err.splitlines()
     assert told.startswith("error: ")
     assert message in told
+
+
+def test_measurements_begun_in_the_same_second_have_files_of_their_own(tmp_path, monkeypatch):
+    class Stopped(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return cls(2026, 11, 27, 10, 15, tzinfo=tz)
+
+    monkeypatch.setattr(command, "datetime", Stopped)
+    names = [command._path(tmp_path, "AMD EPYC").name for _ in range(2)]  # noqa: SLF001 - the measurement behind it takes minutes
+    assert names == ["2026-11-27-101500-AMD-EPYC.json", "2026-11-27-101500-AMD-EPYC-2.json"]

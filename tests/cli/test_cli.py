@@ -107,8 +107,7 @@ def test_the_embeddings_are_those_that_were_evaluated_and_metrics_have_a_row_for
 
 
 @pytest.mark.parametrize(
-    ("option", "value"),
-    [("max_epochs", "0"), ("fast_dev_run", "true"), ("precision", "bf16-true")],
+    ("option", "value"), [("max_epochs", "0"), ("fast_dev_run", "true"), ("precision", "bf16-true")]
 )
 def test_a_run_that_logs_nothing_or_computes_otherwise_is_whole_too(option, value, few, tmp_path):
     words = [f"--trainer.{option}", value, "--evaluations", "KNN", "--runs", str(tmp_path)]

@@ -62,8 +62,7 @@ def parts_of(options: TrainOptions) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "suffix"),
-    [("texts", ".csv"), ("texts", ".jsonl"), ("images", ".parquet"), ("numbers", ".csv")],
+    ("kind", "suffix"), [("texts", ".csv"), ("texts", ".jsonl"), ("images", ".parquet"), ("numbers", ".csv")]
 )
 def test_a_column_of_labels_keeps_the_defaults_of_the_kind_of_data(kind, suffix, tmp_path):
     file = written(tmp_path, suffix, rows_of(kind))

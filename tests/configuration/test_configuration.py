@@ -205,10 +205,10 @@ def test_layers_win_in_turn_defaults_recipe_configurations_words(tmp_path):
 
 def test_what_is_written_is_read_as_the_same():
     words = ["--loss", "moco", "--subset", "Fraction", "--subset.fraction", "0.5", "--trainer.callbacks", "Timer"]
-    found = read([*words, "--trainer.check_val_every_n_epoch", "null", "--recipe", "supcon-cifar10"])
+    found = read([*words, "--trainer.enable_model_summary", "null", "--recipe", "supcon-cifar10"])
     again = read(["--config", json.dumps(yaml.safe_load(written(found)))])
     assert again == replace(found, recipe=None)
-    assert again.trainer["check_val_every_n_epoch"] is None
+    assert again.trainer["enable_model_summary"] is None
     assert re.findall(r"class_path: (?!likewise\.|torch\.optim\.|lightning\.)", written(again)) == []
 
 

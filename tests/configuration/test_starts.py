@@ -93,8 +93,7 @@ def test_pairs_of_texts_begin_with_one_language_model_for_both_sides(named, pair
 
 
 @pytest.mark.parametrize(
-    "named",
-    [{"encoder": "scratch"}, {"encoder": "Transformer"}, {"data.second": "numbers"}, {"encoder.width": 64}],
+    "named", [{"encoder": "scratch"}, {"encoder": "Transformer"}, {"data.second": "numbers"}, {"encoder.width": 64}]
 )
 def test_other_pairs_are_trained_from_scratch(named, pairs):
     options = resolve(pairs | named)

@@ -184,12 +184,7 @@ def test_half_of_the_crops_are_flipped_without_other_changes():
 
 def jitter_by_torchvision(image, factors, turns, grey):
     """Adjust one image step by step, in its own order."""
-    steps = [
-        reference.adjust_brightness,
-        reference.adjust_contrast,
-        reference.adjust_saturation,
-        reference.adjust_hue,
-    ]
+    steps = [reference.adjust_brightness, reference.adjust_contrast, reference.adjust_saturation, reference.adjust_hue]
     for step in turns.argsort().tolist():
         image = steps[step](image, float(factors[step]))
     return reference.rgb_to_grayscale(image, image.shape[0]) if grey else image

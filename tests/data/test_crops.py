@@ -187,9 +187,12 @@ def test_batches_are_the_same_whoever_reads_them(folder):
 @pytest.mark.filterwarnings("ignore:an image that cannot be read")
 def test_crops_of_a_batch_are_those_of_its_images(folder):
     """Each is a box of its own image, at a place that only the step decides; two views differ."""
-    whole, loader = batches_of(folder, RandomResizedCrop(scale=(0.2, 1.0)))
-    files = [str(path) for path in loader.samples.inputs.all_rows.items]
     crop = RandomResizedCrop(scale=(0.2, 1.0))
+    whole, loader = batches_of(folder, crop)
+    for rank, held in enumerate((slice(3), slice(3, 6))):
+        share, _ = batches_of(folder, crop, rank=rank, processes=2)
+        assert equal([[part[held] for part in batch] for batch in whole], share)
+    files = [str(path) for path in loader.samples.inputs.all_rows.items]
     for step, (rows, inputs, views) in enumerate(whole):
         assert torch.allclose(views, inputs / 255)
         numbers = Crops(crop, 2).numbers(derive_seed(5, CROPS, 1, step), 6, slice(0, 6))

@@ -23,6 +23,7 @@ from likewise.data import (
     Samples,
     Shuffled,
     Stratified,
+    Subset,
 )
 
 pytestmark = pytest.mark.slow
@@ -253,7 +254,6 @@ def test_classes_of_few_samples_leave_every_part_and_are_counted():
     assert cut.train.names == cut.test.names == ("class 0", "class 2")
 
 
-SETS = Samples(torch.zeros(8, 1), torch.zeros(8, 2, dtype=torch.bool), ("a", "b"))
 # Splits
 
 
@@ -320,6 +320,17 @@ def test_a_long_tail_is_taken_before_validation_and_never_from_test():
     assert torch.equal(cut.train.counts + cut.validation.counts, expected)
     assert cut.test.counts.tolist() == [100] * 10
     assert cut.train.counts.min() >= 1
+
+
+def test_a_given_validation_part_loses_classes_without_a_training_sample_after_a_subset():
+    class Two(Subset):
+        def __call__(self, samples):
+            last = (samples.labels == 1) & (samples.parts == 1)
+            return torch.cat([(samples.labels == 0).nonzero().flatten(), last.nonzero().flatten()[:1]])
+
+    cut = Stratified()(samples_of(30, 30, parts=torch.arange(60) % 3), Two())
+    assert cut.train.counts[1] == 1
+    assert cut.validation.counts.tolist()[1:] in ([], [0])
 
 
 @pytest.mark.parametrize("labels", [None, torch.rand(50, 4) > 0.5], ids=["none", "sets"])
@@ -449,6 +460,7 @@ def apart_error(classes, **options):
     return lambda: ByClass(**options)(samples_of(*[4] * classes))
 
 
+SETS = Samples(torch.zeros(8, 1), torch.zeros(8, 2, dtype=torch.bool), ("a", "b"))
 WRONG_CHOICES = {
     "imbalance": (lambda: LongTail(0.5), "imbalance of at least 1, got 0.5"),
     "too long a tail": (lambda: LongTail(100)(samples_of(20, 20)), "none for 'class 1': .*imbalance to at most 20"),

@@ -1,6 +1,7 @@
 """Text that is not UTF-8 is refused with file, line and what it seems to be in, wherever text is read; or named."""
 
 import gzip
+import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ WORDS = ["rosé", "rosà", "rosç", "rosä"]
 LINES = "\n".join(WORDS)
 IMAGE = encoded(np.zeros((4, 4), dtype=np.uint8))
 LISTED = Samples(torch.zeros(4, 2), torch.tensor([0, 0, 1, 1]), ("a", "b"), ids=Ids.of(WORDS))
+PARTS = {"train": WORDS[:2], "val": WORDS[2:], "test": ["é", "è"]}
 CLASSES = Samples(torch.zeros(24, 2), torch.arange(24) % 6, (*WORDS, "é", "è"))
 
 
@@ -52,8 +54,8 @@ def _listed(name: str, folder: Path, **given: Any) -> Iterable[str]:
     return LISTED[FromList(folder / name, **given)(LISTED)].ids
 
 
-def _classes(folder: Path, **given: Any) -> Iterable[str]:
-    parts = ByClass(file=folder / "train.txt", **given)(CLASSES)
+def _classes(name: str, folder: Path, **given: Any) -> Iterable[str]:
+    parts = ByClass(file=folder / name, **given)(CLASSES)
     return [*parts.train.names, *parts.validation.names]
 
 
@@ -65,6 +67,10 @@ def _beside_images(folder: Path, **given: Any) -> Iterable[str]:
 
 def _pairs(folder: Path, **given: Any) -> Iterable[str]:
     return Pairs(first=str(folder / "train.en"), second=str(folder / "train.de"), **given).load().inputs.strings
+
+
+def _pairs_of_table(folder: Path, **given: Any) -> Iterable[str]:
+    return Pairs(str(folder / "pairs.csv"), first="a", second="b", **given).load().inputs.strings
 
 
 def _tar(folder: Path, names: str | None = None, **given: Any) -> Iterable[str]:
@@ -88,6 +94,7 @@ READERS: list[tuple[dict[str, str], Callable[..., Iterable[str]], str]] = [
     ({"texts.gz": LINES}, partial(_lines, "texts.gz"), "data"),
     ({"texts.csv": _rows("text,label", "a,{word}")}, _column, "data"),
     ({"train.en": LINES, "train.de": LINES}, _pairs, "data"),
+    ({"pairs.csv": _rows("a,b", "{word},{row}")}, _pairs_of_table, "data"),
     ({"some.csv": _rows("width,kind", "{row}.5,{word}")}, partial(_table, "some.csv"), "data"),
     ({"some.jsonl": _rows("", '{{"width": 1.5, "kind": "{word}"}}')}, partial(_table, "some.jsonl"), "data"),
     ({"metadata.csv": _rows("file_name,kind", "{row}.png,{word}")}, _beside_images, "data"),
@@ -97,7 +104,8 @@ READERS: list[tuple[dict[str, str], Callable[..., Iterable[str]], str]] = [
     (_in_tar("json", '{"label": "{}"}'), partial(_tar, label="json.label"), "data"),
     ({"some.txt": LINES}, partial(_listed, "some.txt"), "subset"),
     ({"some.csv": _rows("path", "{word}")}, partial(_listed, "some.csv"), "subset"),
-    ({"train.txt": "\n".join(WORDS[:2]), "val.txt": "\n".join(WORDS[2:]), "test.txt": "é\nè"}, _classes, "split"),
+    ({f"{part}.txt": "\n".join(names) for part, names in PARTS.items()}, partial(_classes, "train.txt"), "split"),
+    ({"split.json": json.dumps(PARTS, ensure_ascii=False)}, partial(_classes, "split.json"), "split"),
 ]
 
 

@@ -63,14 +63,15 @@ def plainly(paths):
     return [Reads(paths)(row) for row in range(len(paths))]
 
 
-def test_a_second_start_reads_nothing_but_in_another_way(paths):
+def test_a_second_start_reads_nothing_but_in_another_way_or_without_a_file(paths):
     assert found(paths) == (plainly(paths), sorted(paths))
     assert found(paths) == (plainly(paths), [])
     back = paths[::-1]
     assert found(back) == (plainly(back), [])
-    reads = Reads(paths)
-    read_headers(paths, range(len(paths)).__getitem__, reads, "upright")
-    assert len(reads.asked) == len(paths)
+    for keys, how in ((paths, "upright"), ([None, *paths[1:]], "plain")):
+        reads = Reads(paths)
+        assert read_headers(keys, range(len(paths)).__getitem__, reads, how) == plainly(paths)
+        assert len(reads.asked) == len(paths)
 
 
 def test_what_is_new_or_changed_is_read_and_what_is_gone_is_not_missed(paths, tmp_path):

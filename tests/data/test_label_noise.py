@@ -108,12 +108,16 @@ def test_beside_fine_labels_the_coarse_ones_are_changed():
         ({"share": 1.0}, "expected share from 0 to below 1, got 1.0"),
         ({"share": -0.1}, "expected share from 0 to below 1, got -0.1"),
         ({"share": 0.2, "form": "flip"}, "expected form as symmetric or pair, got 'flip'"),
-        ({"share": 0.2}, "LabelNoise expected 2 classes or more, to take others for, got 1: leave it"),
     ],
 )
 def test_noise_that_cannot_be_is_refused(options, words):
     with pytest.raises(ValueError, match=words):
-        LabelNoise(**options).relabelled(_samples(classes=1))
+        LabelNoise(**options)
+
+
+def test_one_class_cannot_be_taken_for_another():
+    with pytest.raises(ValueError, match="LabelNoise expected 2 classes or more, to take others for, got 1: leave it"):
+        LabelNoise(0.2).relabelled(_samples(classes=1))
 
 
 @pytest.fixture(scope="module")

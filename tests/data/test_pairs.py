@@ -12,16 +12,7 @@ import torch
 from photos import encoded
 from PIL import Image
 
-from likewise.data import (
-    ByClass,
-    Negatives,
-    Pairs,
-    Parts,
-    Samples,
-    Stratified,
-    fingerprint,
-    never_apart,
-)
+from likewise.data import ByClass, Negatives, Pairs, Parts, Samples, Stratified, Views, fingerprint, never_apart
 from likewise.evaluation import Features
 
 rng = np.random.default_rng(0)
@@ -508,6 +499,14 @@ def test_a_fingerprint_knows_both_sides_and_the_negatives():
     assert fingerprint(parts()) == fingerprint(parts())
     others = parts(swapped=True), parts(wrong=1), parts(items=torch.arange(6) // 2)
     assert len({fingerprint(of) for of in (parts(), *others)}) == 4
+
+
+def test_images_of_either_side_are_cropped_and_nothing_else():
+    """A description may name their colours, or say left and right."""
+    images, batches = torch.rand(8, 3, 16, 16), Views(batch_size=4)
+    batches.fit(Samples(images, counterparts=Samples(images)))
+    chosen = batches.augmentation, batches.counterpart_augmentation
+    assert [type(augmentation).__name__ for augmentation in chosen] == ["RandomResizedCrop"] * 2
 
 
 # What is refused

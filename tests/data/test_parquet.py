@@ -15,7 +15,7 @@ from PIL import Image
 from pyarrow import parquet as pq
 from torch.utils.data import DataLoader
 
-from likewise.data import Table, preprocessing, table_files
+from likewise.data import Pairs, Table, preprocessing, table_files
 from likewise.data.lazy_inputs import read_ahead
 from likewise.data.table_files import read_in_place
 
@@ -175,6 +175,17 @@ def test_what_happens_to_a_file_while_it_is_read_makes_images_unreadable(how, tm
     assert not inputs[torch.arange(30)].any()
 
 
+def test_damage_within_a_row_group_leaves_out_its_images(tmp_path):
+    files, pixels = some_images(30)
+    path = tmp_path / "t.parquet"
+    pq.write_table(struct_table(files), path, row_group_size=10, **WRITTEN["snappy"])
+    content, start = path.read_bytes(), pq.ParquetFile(path).metadata.row_group(1).column(0).dictionary_page_offset
+    path.write_bytes(content[:start] + bytes([255]) * 400 + content[start + 400 :])
+    with pytest.warns(UserWarning, match=r"left out 10 of 30 images, which cannot be read: ü 10\.png"):
+        samples = Table(str(path)).load()
+    assert torch.equal(samples.inputs, torch.cat([pixels[:10], pixels[20:]]))
+
+
 @pytest.mark.parametrize("content", [b"PAR1", b"no table" * 99, b""], ids=["cut", "none", "empty"])
 def test_a_file_that_is_none_is_refused_in_a_line(content, tmp_path):
     (tmp_path / "t.parquet").write_bytes(content)
@@ -213,6 +224,16 @@ def test_headers_are_kept_until_the_file_changes(tmp_path, monkeypatch):
     pq.write_table(struct_table(larger), path, row_group_size=6)
     os.utime(path, ns=(1, 1))
     assert Table(str(path), memory=0).load().input_shape == (3, 11, 11)
+
+
+def test_both_sides_of_pairs_and_negatives_are_read_in_place(tmp_path):
+    files, pixels = some_images(20)
+    images = struct_table(files)["image"]
+    columns = [images[:8], images[8:16], images.take(pa.array([16, 17, 18, 19, None, 16, 17, 18]))]
+    pq.write_table(pa.table(columns, ["photo", "sketch", "wrong"]), tmp_path / "t.parquet")
+    pairs = Pairs(str(tmp_path / "t.parquet"), first="photo", second="sketch", negatives="wrong", memory=0).load()
+    sides = pairs.inputs, pairs.counterparts.inputs, pairs.negatives.inputs
+    assert torch.equal(torch.cat([side[torch.arange(len(side))] for side in sides]), pixels)
 
 
 def test_threads_read_groups_that_are_dropped_meanwhile(tmp_path):

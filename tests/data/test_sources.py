@@ -647,6 +647,7 @@ TEXTS = {"title": ["a", "b"], "note": ["c", "d"], "label": ["x", "y"]}
 WRONG = {
     "no table": (lambda _: {"path": "none.csv"}, r"got none\.csv, which does not exist"),
     "one class": (trees("ash"), r"at least 2 folders of images .* got 1 \('ash'\): add another, .*data\.label to none"),
+    "classes deeper": (trees("images/raw/ash", "images/raw/elm"), r"set data\.path to \S+images/raw if"),
     "no images": (trees(), "got an empty folder"),
     "notes": (trees(**{"notes.txt": "later"}), r"images, or tables of one kind .* got \.txt"),
     "all unreadable": (

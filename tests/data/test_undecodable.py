@@ -138,6 +138,17 @@ def test_who_takes_a_place_does_not_depend_on_workers_processes_or_a_resume(kind
     assert len(samples) == 36
 
 
+def test_who_takes_a_place_changes_with_the_batch_and_the_seed(root):
+    """A broken photo is drawn once an epoch."""
+    samples, takers = samples_of(root), set()
+    for seed in range(3):
+        loader = Loader(samples, Views(batch_size=12), seed=seed)
+        orders = loader.batches.order(samples, seed=derive_seed(seed, ORDER), epoch=0)
+        for batch, order in zip(loader, orders, strict=True):
+            takers |= set(batch["sample_index"][order == list(samples.ids).index("oak/11.jpg")].tolist())
+    assert len(takers) > 1
+
+
 def test_without_classes_any_other_sample_takes_its_place(root):
     samples = samples_of(root, label="none")
     for batch in Loader(samples, Views(batch_size=12), seed=0):

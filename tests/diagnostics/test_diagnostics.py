@@ -6,14 +6,7 @@ import math
 import pytest
 import torch
 
-from likewise.diagnostics import (
-    alignment,
-    collapsed,
-    similarity_histogram,
-    two_dimensional_map,
-    uniformity,
-    unit_rows,
-)
+from likewise.diagnostics import alignment, collapsed, similarity_histogram, two_dimensional_map, uniformity, unit_rows
 
 pytestmark = pytest.mark.slow
 

@@ -288,10 +288,7 @@ def plain_strengths(rows, positive, form, counts, fraction):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(
-    ("name", "fraction"),
-    [("one view", 1 / 3), ("several views", 1 / 3), ("views only", 0.4)],
-)
+@pytest.mark.parametrize(("name", "fraction"), [("one view", 1 / 3), ("several views", 1 / 3), ("views only", 0.4)])
 def test_strengths_with_all_negatives_are_those_of_a_loop(name, fraction, form):
     """With all of them the order doesn't matter; the fractions cut no pair from its mirror image, which is as close."""
     embeddings, labels = CASES[name]

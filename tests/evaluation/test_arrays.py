@@ -283,6 +283,7 @@ UNSEEN = np.where(np.arange(80) == 0, 7, PARTS[3])
 def test_what_does_not_fit_is_told_in_a_line_with_a_remedy():
     for given, options, told in (
         (changed(x=HOLE), {}, "finite x, got NaN or infinity in 1 of 220: drop or mend"),
+        (changed(x_test=np.full((80, 6), 1e300)), {}, "finite x_test, got NaN or infinity in 80 of 80"),
         (changed(y=PARTS[1][:9]), {}, "a label of each in y, got 220 samples and 9 labels: drop"),
         (changed(x=PARTS[0][:, 0]), {}, r"x \(N, D\), numbers, got \(220,\).*x.reshape\(-1, 1\)"),
         (changed(x=PARTS[0][:, :0]), {}, "D of at least 1"),
@@ -317,10 +318,7 @@ def test_retrieval_says_what_it_needs():
         (lambda: Retrieval().rank(X[:4], range(4), X[4:8], range(4, 8)), "a right answer in the gallery"),
         (lambda: Retrieval().rank(X, Y, gallery_labels=Y), r"gallery \(N, D\), numbers, got \(\)"),
         (lambda: Retrieval(at=5).rank(X[:4], range(4), X[4:8], range(4)), "5 samples to rank .* there are 4"),
-        (
-            lambda: Retrieval(gallery="train")(none, part("y"), part("test")),
-            "there are 300 and 0",
-        ),
+        (lambda: Retrieval(gallery="train")(none, part("y"), part("test")), "there are 300 and 0"),
     ):
         with pytest.raises(ValueError, match=told):
             make()

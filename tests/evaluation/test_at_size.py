@@ -11,16 +11,7 @@ import torch
 from pyarrow import parquet
 
 from likewise.data import EvalLabels, Samples
-from likewise.evaluation import (
-    KNN,
-    FeatureParts,
-    Features,
-    arrays,
-    feature_files,
-    features_of_file,
-    knn,
-    load_features,
-)
+from likewise.evaluation import KNN, FeatureParts, Features, arrays, feature_files, features_of_file, knn, load_features
 from likewise.evaluation.arrays import is_arrays, read_arrays
 from likewise.evaluation.features import capped
 from likewise.models import MLP

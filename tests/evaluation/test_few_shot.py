@@ -374,6 +374,7 @@ WORDS = [
 ]
 NO_MASK = ["--inputs", "EpisodeMaps", "--inputs.mask", "false"]
 ASKED = ["--loss", "SupConLoss", "--evaluations", "FewShot"]
+WRAPPED = ["--encoder", "Wrapped", "--encoder.module", "torch.nn.Identity"]
 
 
 def train(shapes, runs, *words):
@@ -400,10 +401,7 @@ def test_episodes_train_from_the_command_and_are_shown(loss, shapes, tmp_path, c
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("method", "data"),
-    [("supcon", "omniglot-few-shot"), ("infopatch", "cifar-fs-resnet12")],
-)
+@pytest.mark.parametrize(("method", "data"), [("supcon", "omniglot-few-shot"), ("infopatch", "cifar-fs-resnet12")])
 def test_few_shot_recipes_train(method, data, tmp_path):
     """A few steps on images of their size, of 100 classes, or of 24 with their turns."""
     side, channels, classes = (28, 1, 40) if data.startswith("omniglot") else (32, 3, 45)
@@ -450,6 +448,7 @@ def test_what_does_not_fit_is_refused_before_training(shapes, tmp_path, capsys):
         (["--loss", "PrototypicalLoss", "--batches.ways", "17"], "at least 17 classes"),
         (["--loss", "InfoPatchLoss", "--encoder.pools", "4"], "or mask none, by --inputs EpisodeMaps --inputs.mask"),
         (["--loss", "InfoPatchLoss", "--encoder.pools", "4", *NO_MASK], "at least 2 cells for mixed queries"),
+        (["--loss", "InfoPatchLoss", *WRAPPED], "got Wrapped: give Wrapped its stride and cell_start, define cell_"),
         # of new classes whole ones are kept, so that 45 samples are two classes of 20
         ([*ASKED, "--evaluations.ways", "5", "--evaluation_samples", "45"], "and the test part has 2: lower"),
     ):

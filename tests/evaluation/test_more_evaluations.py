@@ -259,6 +259,15 @@ def test_a_corruption_keeps_shape_and_range_and_depends_on_the_row_only(name, sh
         assert not torch.equal(*corrupted(images[:1].expand(2, -1, -1, -1), torch.tensor([0, 1]), name, 5))
 
 
+def test_a_corruption_grows_with_its_severity():
+    coarse = torch.rand(6, 3, 5, 5, generator=torch.Generator().manual_seed(0))
+    images, rows = functional.interpolate(coarse, (48, 40), mode="bilinear"), torch.arange(6)
+    for name in CORRUPTIONS:
+        away = [float((corrupted(images, rows, name, severity) - images).abs().mean()) for severity in range(1, 6)]
+        assert away == sorted(away), name
+        assert 0.001 < away[0] < away[4], name
+
+
 def test_noise_has_the_mean_and_variance_that_it_says():
     images, rows = torch.full((8, 3, 60, 60), 0.5), torch.arange(8)
     spread = {name: corrupted(images, rows, name, 1) - 0.5 for name in ("gaussian noise", "shot noise")}

@@ -95,6 +95,16 @@ def test_state_is_read_and_written_in_inference_mode():
         assert not other.is_inference()
 
 
+def test_features_of_inference_are_kept_outside_of_it():
+    with torch.inference_mode():
+        features, index = torch.randn(3, 2), torch.tensor([0, 3, 2])
+    queue, cache = Queue(4, 2), FeatureCache(4, 2)
+    queue.enqueue(features, index)
+    cache.write(index, features)
+    assert torch.equal(queue.keys, features)
+    assert torch.equal(cache.read(index)[0], features)
+
+
 def test_a_queue_made_in_inference_mode_returns_what_was_loaded():
     """Facts recorded before a state is loaded are not used after it."""
     other = Queue(2, 2)

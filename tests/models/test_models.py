@@ -266,6 +266,7 @@ def test_a_small_stem_keeps_the_image_size_until_the_stages():
     assert own.eval().model.forward_features(images).shape == (2, 512, 1, 1)
     ours = sorted(value.shape for value in ResNet(shape, 18).parameters())
     assert sorted(value.shape for value in small.parameters()) == ours
+    assert Timm(shape, "mobilenetv3_small_050").feature_dim == 1024  # of its head: num_features are 288
 
 
 @pytest.mark.parametrize(
@@ -329,6 +330,9 @@ def test_published_weights_come_from_a_file_with_their_own_mean_and_deviation(tm
     grey = Timm((1, 64, 64), "resnet10t", checkpoint=file)  # whose weights are those of colours, summed
     assert torch.allclose(grey.model.conv1[0].weight, model.conv1[0].weight.sum(dim=1, keepdim=True), atol=1e-6)
     assert float(grey.mean) == pytest.approx(float(mean.mean()))
+    model, file = _saved(tmp_path, "test_vit")  # of images of another size
+    encoder = Timm((3, 64, 64), "test_vit", checkpoint=file)
+    assert torch.equal(encoder.model.blocks[0].attn.qkv.weight, model.blocks[0].attn.qkv.weight)
 
 
 @pytest.mark.parametrize(("name", "other"), [("resnet18", "resnet34"), ("test_resnet", "test_vit")])

@@ -137,10 +137,7 @@ def _copies(first, other):
             lambda of: _copies("encoder_q.", "encoder_k.")(of) | {"queue": torch.ones(128, 9)},
             "encoder_q, not encoder_k",
         ),
-        (
-            lambda of: {"state_dict": _copies("backbone.", "backbone_momentum.")(of)},
-            "backbone, not backbone_momentum",
-        ),
+        (lambda of: {"state_dict": _copies("backbone.", "backbone_momentum.")(of)}, "backbone, not backbone_momentum"),
         (_copies("teacher_backbone.", "student_backbone."), "teacher_backbone, not student_backbone"),
         (
             lambda of: {"student": _below("module.backbone.", _others(of)), "teacher": _below("backbone.", of)},

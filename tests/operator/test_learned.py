@@ -56,10 +56,7 @@ def weights(a, b):
         "a mean and a constant": ((w * 2.0).mean_over_row(), SAME + ~SAME),
         "a constant and a mean": (SAME.mean_over_row(), w.mean_over_row()),
         "products, sums, complements": ((SAME * w).mean_over_row(), w * ~SAME + SAME * 0.5),
-        "scales that learn": (
-            w.scale(anchors=a[:, 0], references=b[:, 1]) * 0.5,
-            SAME.scale(anchors=a[:, 1]) + ~SAME,
-        ),
+        "scales that learn": (w.scale(anchors=a[:, 0], references=b[:, 1]) * 0.5, SAME.scale(anchors=a[:, 1]) + ~SAME),
         "a transpose": (pairs.LowRank(b, a).T, w),
         "sections": (
             pairs.concat([pairs.LowRank(a, b[:4]), pairs.AllPairs(N, R - 4)]),

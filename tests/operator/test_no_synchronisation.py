@@ -16,11 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from operator_checks import BACKENDS, DOUBLE
 from torch import nn
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensorMode,
-)
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -32,9 +28,7 @@ from likewise.pairs.keys import Keys
 from loss_table import LOSSES, SETS, SIMILARITY, draw
 
 DEVICE = torch.device("lazy", 0)
-LOOKS = {
-    "RASCAL": "ranks are made in blocks of classes of one size, and the sizes are looked at",
-}
+LOOKS = {"RASCAL": "ranks are made in blocks of classes of one size, and the sizes are looked at"}
 """Losses that have to look at values, by the first word of their names, and why."""
 
 TRANSFERS = {"aten::_to_copy", "aten::copy_"}

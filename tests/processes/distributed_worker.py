@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
+from timm.layers import BatchNormAct2d
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -52,13 +53,13 @@ class SoftLabels(ContrastiveLoss):
 
 
 class Deep(nn.Module):
-    """Several layers with two normalisations of the batch, of vectors and of maps."""
+    """Several layers with two normalisations of the batch, of vectors and of maps; the latter may be timm's."""
 
-    def __init__(self):
+    def __init__(self, maps=nn.BatchNorm2d):
         super().__init__()
         self.first = nn.Linear(FEATURES, 12, dtype=torch.float64)
         self.one = nn.BatchNorm1d(12, dtype=torch.float64)
-        self.two = nn.BatchNorm2d(3, momentum=None, affine=False, dtype=torch.float64)
+        self.two = maps(3, momentum=None, affine=False, dtype=torch.float64)
         self.last = nn.Linear(12, FEATURES, dtype=torch.float64)
         for number, layer in enumerate((self.first, self.last)):
             nn.init.normal_(layer.weight, generator=torch.Generator().manual_seed(number))
@@ -139,6 +140,8 @@ def cases():
     yield "references, mask", Case(lw.SupConLoss, masked, references)
     views = {"embeddings": inputs(7, 2), "labels": labels}
     yield "batch normalisation", Case(lw.SupConLoss, views, encoder=Deep)
+    activated = partial(BatchNormAct2d, act_layer=nn.SiLU)
+    yield "batch normalisation of timm", Case(lw.SupConLoss, views, encoder=partial(Deep, activated))
     yield "cold", Case(lw.SupConLoss, views, temperature=SAFE / 2)
     yield "cold, two pushes", Case(lw.HardNegativeLoss, {"embeddings": inputs(7, 2)}, temperature=SAFE / 4)
     lengths = torch.tensor([0.02] * 6 + [10], dtype=torch.float64)[:, None, None]  # long on the last rank alone

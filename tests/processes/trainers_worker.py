@@ -11,11 +11,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from datasets import Dataset
-from sentence_transformers import (
-    SentenceTransformer,
-    SentenceTransformerTrainer,
-    SentenceTransformerTrainingArguments,
-)
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from torch import nn
 from transformers import Trainer, TrainerCallback, TrainingArguments
 

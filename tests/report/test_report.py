@@ -264,6 +264,13 @@ def test_what_was_chosen_is_shown_however_much_was_tried(tmp_path):
     assert scores.axis({"way": "x"}) == ("", None, ["way=x"])
 
 
+def test_axes_of_settings_and_of_small_values_have_no_prefixes():
+    tried = [plots.Tried(10.0**-of, 90, 88, 92, chosen=False) for of in range(2, 6)]
+    ticks = plots.choices({"probe": ("penalty", {"encoder": tried})}).layout.xaxis.ticktext
+    assert ticks == ("1e-05", "0.0001", "0.001", "0.01")
+    assert plots.curves({"rate": [("a", [(0, 4e-4)])]}).layout.yaxis.exponentformat == "power"
+
+
 def test_curves_and_histograms_are_what_was_logged_and_what_validation_found(page):
     logged = {tuple(line["x"]): line["y"] for line in figures_of(page)["curves"]}
     assert logged == {(0, 1, 2): [2.0, 1.0, 0.5], (0, 2): [0.1, 0.2]}

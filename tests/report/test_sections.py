@@ -8,6 +8,7 @@ from html import unescape
 from html.parser import HTMLParser
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from markupsafe import Markup
@@ -30,6 +31,7 @@ from likewise.report import (
 )
 from likewise.report.elements import element, sentence
 from likewise.report.sections import UseSection
+from likewise.report.sections.geometry import form_of
 from likewise.runs import Run
 from likewise.runs.scores import Metric, Result, Score
 from likewise.workflows import Silent, evaluate
@@ -271,3 +273,10 @@ def test_a_page_of_pairs_says_how_one_side_finds_the_other(tmp_path, monkeypatch
         assert told[1][3:] == [words[2], "--side", "second", "--among", words[1], "--k", "5"]
         assert f"model.encode({words[3]})" in code
         assert f"model.search(\"a text\", '{words[1]}', side='second', k=5)" in code
+
+
+def test_gradients_are_of_a_form_that_has_them():
+    """SupCon's form "pairs" has a softmax for each pair, which the section does not show."""
+    for options, form in (({}, "out"), ({"form": "in"}, "in"), ({"form": "pairs"}, None)):
+        loss = {"class_path": "likewise.SupConLoss", "init_args": options}
+        assert form_of(SimpleNamespace(metadata={"parts": {"loss": loss}})) == form

@@ -198,6 +198,7 @@ def test_what_goes_by_validation_scores_needs_them(file, tmp_path, capsys):
         ("--keep best --validation_epochs 0", "give validation_epochs above 0"),
         ("--patience 2 --evaluations []", "or leave out --patience"),
         ("--patience 2 --split.refit true", "got a refit on it: leave out --patience"),
+        ("--keep best --split.refit true", "got a refit on it: leave out --keep"),
         ("--patience 0", "expected patience of 1 validation or more, got 0: 5 is usual"),
     ):
         assert main([*common, "--runs", str(tmp_path / "runs"), *words.split()]) == 2

@@ -78,7 +78,7 @@ def test_sigterm_to_one_process_saves_and_ends_both_with_143(tmp_path):
     save_few(tmp_path)
     processes = start_together(["train", *RUN, "--trainer.max_epochs", "100000"], tmp_path, 2, said=True)
     _begun(tmp_path, processes)
-    os.kill(processes[1].pid, signal.SIGTERM)
+    os.kill(processes[0].pid, signal.SIGTERM)
     assert [end_of(process) for process in processes] == [143, 143]
     assert "resume it with likewise train --resume" in _told(tmp_path, 0)
 

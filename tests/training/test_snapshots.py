@@ -83,10 +83,7 @@ def test_training_is_bit_for_bit_what_it_is_without(whole, run):
     assert all(torch.equal(value, without[name]) for name, value in whole[1].items())
 
 
-@pytest.mark.parametrize(
-    ("limits", "last"),
-    [({"max_steps": 2}, None), ({"max_steps": 5}, (2, 4))],
-)
+@pytest.mark.parametrize(("limits", "last"), [({"max_steps": 2}, None), ({"max_steps": 5}, (2, 4))])
 def test_however_a_training_is_limited_its_last_step_is_kept(limits, last, run):
     loss = Recorder()
     train(run, loss, **({"max_epochs": -1} | limits))

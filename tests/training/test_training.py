@@ -7,7 +7,9 @@ from pathlib import Path
 
 import lightning
 import pytest
+import timm
 import torch
+from torch import nn
 from trainings import Rates, fitted
 
 import likewise as lw
@@ -16,6 +18,7 @@ from likewise.losses.base import ContrastiveLoss
 from likewise.models import ConvNet, ProjectionHead
 from likewise.training import Constant, Cosine, KeyQueue, LabelPrototypes, Momentum, Pretraining, TrainingData
 from likewise.training.data import Loader, Position
+from likewise.training.fitting import GatheredBatchNorm, synchronize
 from likewise.training.optimization import optimizer_of
 
 pytestmark = pytest.mark.slow
@@ -235,6 +238,23 @@ def read():
             return inputs[rows]
 
     return Samples(Lazy(), _train().labels, _train().names)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_batch_normalisation_of_all_processes_keeps_activations(device):
+    """Timm's has one within; another forward of its own would be lost, and is refused."""
+    network, inputs = timm.create_model("tf_efficientnet_lite0", num_classes=0).eval(), torch.randn(2, 3, 32, 32)
+    expected = network(inputs)
+    synchronize(network, torch.device(device))
+    assert torch.equal(network(inputs), expected)
+    assert sum(isinstance(part, GatheredBatchNorm | nn.SyncBatchNorm) for part in network.modules()) == 49
+
+    class Doubled(nn.BatchNorm2d):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    with pytest.raises(ValueError, match=r"got .*Doubled with a forward of its own at 1: take one of these, or"):
+        synchronize(nn.Sequential(nn.BatchNorm2d(3), Doubled(3)), torch.device(device))
 
 
 def test_inputs_that_are_not_in_memory_are_read_by_workers_in_the_same_order(read):

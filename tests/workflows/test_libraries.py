@@ -6,7 +6,7 @@ import pytest
 import torch
 from in_use import encoder_run
 from PIL import Image
-from test_sentence_models import KINDS, TEXTS, following, saved  # noqa: F401 - a fixture
+from test_sentence_models import KINDS, TEXTS, bert, following, saved  # noqa: F401 - fixtures
 from test_texts import small_bert
 
 import likewise as lw

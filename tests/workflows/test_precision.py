@@ -20,7 +20,7 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("multiplies", "chosen", "precision", "advised"),
-    [(1, "auto", "bf16-mixed", 0), (0, "auto", "32-true", 0), (1, None, None, 1)],
+    [(1, "auto", "bf16-mixed", 0), (0, "auto", "32-true", 0), (1, None, None, 1), (0, None, None, 0)],
 )
 def test_the_choice_is_in_the_run_and_who_did_not_choose_is_told(
     monkeypatch, tmp_path, multiplies, chosen, precision, advised

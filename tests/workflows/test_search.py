@@ -180,3 +180,13 @@ def test_what_embed_writes_is_searched_by_its_own_encoder_alone(tmp_path, capsys
     assert main(["embed", runs[0], str(file), "--output", str(file), "--force"]) == 2
     assert "an output beside the input" in capsys.readouterr().err
     assert file.read_bytes() == before
+
+
+def test_features_of_two_encoders_are_not_compared(tmp_path, capsys):
+    files = [str(tmp_path / f"{name}.parquet") for name in "abc"]
+    for number, (file, encoder) in enumerate(zip(files, "xxy", strict=True)):
+        numbers = np.random.default_rng(number).random(12, dtype=np.float32)
+        table = pa.table({"features": pa.FixedSizeListArray.from_arrays(pa.array(numbers), 3)})
+        parquet.write_table(table.replace_schema_metadata({"likewise": f'{{"encoder": "{encoder}"}}'}), file)
+    assert [main(["search", files[0], other]) for other in files[1:]] == [0, 2]
+    assert "got those of another" in capsys.readouterr().err

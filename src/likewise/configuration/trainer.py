@@ -17,7 +17,7 @@ Precision = Literal[
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerOptions:
-    """Lightning's trainer, with its own defaults.
+    """Lightning's trainer, with its own defaults: those of its options that a training can use.
 
     Args:
         accelerator: Where it computes: auto, cpu, cuda, mps ...
@@ -35,13 +35,7 @@ class TrainerOptions:
         min_steps: Steps that it has at least.
         max_time: Time after which it ends, DD:HH:MM:SS.
         limit_train_batches: Batches of an epoch, as a share (0.1) or a number (10). Default: all.
-        limit_val_batches: Batches of Lightning's validation, a share or a number; a training does without it.
-        limit_test_batches: Batches of Lightning's testing, a share or a number.
-        limit_predict_batches: Batches of Lightning's prediction, a share or a number.
         overfit_batches: A share or number of batches that is trained on again and again.
-        val_check_interval: How often Lightning validates within an epoch.
-        check_val_every_n_epoch: Epochs between validations by Lightning; see --validation_epochs for ours.
-        num_sanity_val_steps: Batches of validation before training.
         log_every_n_steps: Steps between rows of metrics.csv.
         enable_checkpointing: Whether Lightning may write checkpoints.
         enable_progress_bar: Whether a progress bar is drawn.
@@ -51,14 +45,8 @@ class TrainerOptions:
         gradient_clip_algorithm: norm or value. Default: norm.
         deterministic: Whether operations must be deterministic; warn: tells which are not.
         benchmark: Whether cuDNN tries several algorithms.
-        inference_mode: Whether evaluation by Lightning uses torch.inference_mode.
-        use_distributed_sampler: Whether Lightning shares samples among processes.
         profiler: simple, advanced, or pytorch: time is measured.
         detect_anomaly: Whether autograd looks for NaN.
-        sync_batchnorm: Whether processes share batch statistics.
-        reload_dataloaders_every_n_epochs: Epochs between new loaders; 0: one for all.
-        enable_autolog_hparams: Whether Lightning logs hyperparameters.
-        model_registry: A name of the model in Lightning's registry.
     """
 
     accelerator: str = "auto"
@@ -75,13 +63,7 @@ class TrainerOptions:
     min_steps: int | None = None
     max_time: str | dict[str, int] | None = None
     limit_train_batches: int | float | None = None
-    limit_val_batches: int | float | None = None
-    limit_test_batches: int | float | None = None
-    limit_predict_batches: int | float | None = None
     overfit_batches: int | float = 0.0
-    val_check_interval: int | float | str | dict[str, int] | None = None
-    check_val_every_n_epoch: int | None = 1
-    num_sanity_val_steps: int | None = None
     log_every_n_steps: int | None = None
     enable_checkpointing: bool | None = None
     enable_progress_bar: bool | None = None
@@ -91,11 +73,5 @@ class TrainerOptions:
     gradient_clip_algorithm: str | None = None
     deterministic: bool | Literal["warn"] | None = None
     benchmark: bool | None = None
-    inference_mode: bool = True
-    use_distributed_sampler: bool = True
     profiler: str | None = None
     detect_anomaly: bool = False
-    sync_batchnorm: bool = False
-    reload_dataloaders_every_n_epochs: int = 0
-    enable_autolog_hparams: bool = True
-    model_registry: str | None = None

@@ -20,7 +20,7 @@ from likewise.instantiate import Described, describe, spec_of
 
 FIT_SAMPLES = 4096  # that an augmentation is fitted on
 OBSERVED_INPUTS, SHOWN_INPUTS = 2048, 16  # read for an encoder that takes its mean from them, and for any other
-COUNTERPARTS, NEGATIVES = 3, 4  # purposes of a step's random numbers
+MIXING, COUNTERPARTS, NEGATIVES = 1, 3, 4  # purposes of a step's random numbers
 
 
 class LocalBatch(NamedTuple):
@@ -277,9 +277,6 @@ def derive_seed(*numbers: int) -> int:
     """
     digest = hashlib.blake2b(" ".join(map(str, numbers)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
-
-
-MIXING = 1  # purpose of a step's random numbers
 
 
 @final

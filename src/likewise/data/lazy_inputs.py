@@ -36,7 +36,8 @@ class LazyInputs(Protocol):
     """Inputs that are not in memory and are read on demand, by worker processes, too: indexing returns a tensor.
 
     Where some may turn out to be unreadable, a method `unreadable` tells which, and `note_unreadable` notes those which
-    a worker found; see `ImageFiles`. What is made of strings in memory is `in_memory`; see `Texts`.
+    a worker found; see `ImageFiles`. What is made of strings in memory is `in_memory`, and says in `read_together`
+    how many are read at a time; see `Texts`.
     """
 
     shape: tuple[int, ...]

@@ -10,15 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from likewise.diagnostics.unit_rows import (
-    ROUNDING,
-    Array,
-    as_rows,
-    collapsed,
-    similarity_tiles,
-    unit_rows,
-    with_labels,
-)
+from likewise.diagnostics.unit_rows import ROUNDING, Array, as_rows, collapsed, similarity_tiles, unit_rows, with_labels
 from likewise.evaluation.features import Bar, silent
 from likewise.evaluation.nearest import nearest
 from likewise.pairs import MaxSimilarity, MeanSimilarity, PairWeight, SharesLabel
@@ -250,11 +242,7 @@ def push_weights(
 
 
 def two_dimensional_map(
-    features: Float[Array, "n d"],
-    method: Method = "tsne",
-    seed: int = 0,
-    *,
-    start: Float[Tensor, "n 2"] | None = None,
+    features: Float[Array, "n d"], method: Method = "tsne", seed: int = 0, *, start: Float[Tensor, "n 2"] | None = None
 ) -> Float[Tensor, "n 2"]:
     """Lay the samples out in the plane: neighbours stay neighbours under t-SNE and UMAP, large distances under PCA.
 

@@ -163,50 +163,6 @@ class Thresholds:
         return cls(common, per_label.nan_to_num(common), few, int(per_label.isnan().sum()))
 
 
-@dataclass(frozen=True)
-class Predictor(ABC):
-    """Abstract: predicts the classes or label sets of new features.
-
-    Args:
-        by: Name of the predictor, such as "linear probe".
-        names: The classes or labels, C of them.
-        width: The length of a feature vector.
-        thresholds: Above which scores labels are predicted, (L,); None for classes.
-        probabilities: Whether its scores are probabilities: of classes they are.
-        few: How many labels share a common threshold, as validation has fewer than 5 samples of each.
-    """
-
-    by: str
-    names: tuple[str, ...]
-    width: int
-    thresholds: Float[Tensor, " l"] | None = field(default=None, kw_only=True)
-    probabilities: bool = field(default=True, kw_only=True)
-    few: int = field(default=0, kw_only=True)
-
-    def __str__(self) -> str:
-        return self.by
-
-    @property
-    def limits(self) -> Float[Tensor, " l"] | None:
-        """The scores above which labels are given, (L,): thresholds, no probability below `MIN_LABEL_PROBABILITY`."""
-        limits = self.thresholds
-        return limits.clamp(min=MIN_LABEL_PROBABILITY) if limits is not None and self.probabilities else limits
-
-    def scores(self, vectors: Float[Tensor, "m d"]) -> Float[Tensor, "m c"]:
-        """Return the probability of each class, (M, C), which sum to 1, or the score of each label, (M, L)."""
-        if vectors.ndim != 2 or vectors.shape[1] != self.width:
-            got = f"got {tuple(vectors.shape)}: encode the inputs with the encoder of this run"
-            raise ValueError(f"expected features (M, {self.width}), as the {self.by} learned from, {got}")
-        return self._scores(vectors)
-
-    @abstractmethod
-    def _scores(self, vectors: Tensor) -> Tensor: ...
-
-    def _with_thresholds(self, scores: Float[Tensor, "v l"], validation: Features) -> Self:
-        chosen = Thresholds.choose(Predicted(scores, validation, self.probabilities))
-        return replace(self, thresholds=chosen.to_predict, few=int(chosen.few.sum()))
-
-
 @final
 class _LabelScoring:
     def __init__(self, collector: ScoreCollector, predicted: Predicted) -> None:
@@ -282,6 +238,50 @@ class _LabelScoring:
         self._collector.add(metric, mean, *bounds, len(known_values), group=group, settings=settings, notes=all_notes)
         if group == ALL and not (mean_of is not None and mean_of.count < MIN_SAMPLES):
             self._collector.add_outcomes(metric.name, values, known)
+
+
+@dataclass(frozen=True)
+class Predictor(ABC):
+    """Abstract: predicts the classes or label sets of new features.
+
+    Args:
+        by: Name of the predictor, such as "linear probe".
+        names: The classes or labels, C of them.
+        width: The length of a feature vector.
+        thresholds: Above which scores labels are predicted, (L,); None for classes.
+        probabilities: Whether its scores are probabilities: of classes they are.
+        few: How many labels share a common threshold, as validation has fewer than 5 samples of each.
+    """
+
+    by: str
+    names: tuple[str, ...]
+    width: int
+    thresholds: Float[Tensor, " l"] | None = field(default=None, kw_only=True)
+    probabilities: bool = field(default=True, kw_only=True)
+    few: int = field(default=0, kw_only=True)
+
+    def __str__(self) -> str:
+        return self.by
+
+    @property
+    def limits(self) -> Float[Tensor, " l"] | None:
+        """The scores above which labels are given, (L,): thresholds, no probability below `MIN_LABEL_PROBABILITY`."""
+        limits = self.thresholds
+        return limits.clamp(min=MIN_LABEL_PROBABILITY) if limits is not None and self.probabilities else limits
+
+    def scores(self, vectors: Float[Tensor, "m d"]) -> Float[Tensor, "m c"]:
+        """Return the probability of each class, (M, C), which sum to 1, or the score of each label, (M, L)."""
+        if vectors.ndim != 2 or vectors.shape[1] != self.width:
+            got = f"got {tuple(vectors.shape)}: encode the inputs with the encoder of this run"
+            raise ValueError(f"expected features (M, {self.width}), as the {self.by} learned from, {got}")
+        return self._scores(vectors)
+
+    @abstractmethod
+    def _scores(self, vectors: Tensor) -> Tensor: ...
+
+    def _with_thresholds(self, scores: Float[Tensor, "v l"], validation: Features) -> Self:
+        chosen = Thresholds.choose(Predicted(scores, validation, self.probabilities))
+        return replace(self, thresholds=chosen.to_predict, few=int(chosen.few.sum()))
 
 
 @final

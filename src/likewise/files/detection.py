@@ -1,4 +1,7 @@
-"""What is at a path, by names and first bytes, without loading torch: the source that reads it, and its columns."""
+"""What is at a path, by names and first bytes: the source that reads it, its columns, and what a pickle holds.
+
+Torch is loaded for pickles alone.
+"""
 
 import os
 import pickle

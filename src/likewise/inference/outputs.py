@@ -25,6 +25,12 @@ from likewise.runs.run import written_whole
 
 ENDINGS = (".csv", ".jsonl", ".parquet")
 SEPARATOR = ";"  # between labels in a cell of .csv
+FACTS = "likewise"
+"""The key of a file's metadata."""
+TEXT = "input"
+"""The column of texts; one that is called text would be an input of training."""
+MANIFEST = "manifest.json"
+DTYPES = {"float32": torch.float32, "float16": torch.float16}
 Write = Callable[[Mapping[str, Sequence[Any]]], None]
 """Writes the columns of some rows."""
 
@@ -126,14 +132,6 @@ def _parquet(path: Path) -> Generator[Write]:
     finally:
         for writer in writers:
             writer.close()
-
-
-FACTS = "likewise"
-"""The key of a file's metadata."""
-TEXT = "input"
-"""The column of texts; one that is called text would be an input of training."""
-MANIFEST = "manifest.json"
-DTYPES = {"float32": torch.float32, "float16": torch.float16}
 
 
 @final

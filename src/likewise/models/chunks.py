@@ -3,6 +3,8 @@
 The outputs of all chunks are kept, and no graph. In the backward, chunk after chunk is computed once more, with
 activations, and its rows of the outputs' gradient are sent back to the parameters, which receive the sum. So a loss
 contrasts all rows of a batch, and one chunk's activations are there at a time, for a third more work.
+
+Rows are those of tensors in mappings, tuples, lists and dataclasses: a tokenizer's batch, a language model's outputs.
 """
 
 import copy
@@ -34,26 +36,26 @@ def _children(value: Any) -> dict[Any, Any] | None:
     return None
 
 
-def leaves_of(value: Any, name: str = "") -> list[tuple[str, Any]]:
+def _leaves_of(value: Any, name: str = "") -> list[tuple[str, Any]]:
     """List what containers hold, with names such as "past.0"; what is no container is its only leaf."""
     children = _children(value)
     if children is None:
         return [(name, value)]
     named = ((f"{name}.{key}" if name else str(key), child) for key, child in children.items())
-    return [leaf for key, child in named for leaf in leaves_of(child, key)]
+    return [leaf for key, child in named for leaf in _leaves_of(child, key)]
 
 
-def tensors_of(value: Any) -> list[Tensor]:
+def _tensors_of(value: Any) -> list[Tensor]:
     """List the tensors that containers hold."""
-    return [leaf for _, leaf in leaves_of(value) if isinstance(leaf, Tensor)]
+    return [leaf for _, leaf in _leaves_of(value) if isinstance(leaf, Tensor)]
 
 
-def with_tensors(value: Any, tensors: Iterator[Tensor]) -> Any:
-    """Return the same containers, of the same types, with other tensors in the order of `tensors_of`."""
+def _with_tensors(value: Any, tensors: Iterator[Tensor]) -> Any:
+    """Return the same containers, of the same types, with other tensors in the order of `_tensors_of`."""
     children = _children(value)
     if children is None:
         return next(tensors) if isinstance(value, Tensor) else value
-    filled = {key: with_tensors(child, tensors) for key, child in children.items()}
+    filled = {key: _with_tensors(child, tensors) for key, child in children.items()}
     if is_dataclass(value) and not isinstance(value, type):  # also the `ModelOutput` of transformers, a mapping
         return replace(value, **filled)
     if isinstance(value, Mapping):
@@ -64,9 +66,9 @@ def with_tensors(value: Any, tensors: Iterator[Tensor]) -> Any:
     return sequence(*filled.values()) if hasattr(value, "_fields") else sequence(filled.values())
 
 
-def count_of_rows(inputs: Any) -> int:
+def _count_of_rows(inputs: Any) -> int:
     """Return the first dimension on which all tensors agree that have one."""
-    leaves = leaves_of(inputs)
+    leaves = _leaves_of(inputs)
     shapes = [(name, leaf.shape) for name, leaf in leaves if isinstance(leaf, Tensor) and leaf.ndim]
     if not shapes:
         got = ", ".join(sorted({type(leaf).__name__ for _, leaf in leaves})) or "nothing"
@@ -77,9 +79,9 @@ def count_of_rows(inputs: Any) -> int:
     return shapes[0][1][0]
 
 
-def check_alike(first: Any, other: Any) -> None:
+def _check_alike(first: Any, other: Any) -> None:
     """Check that the outputs of two chunks can be joined by rows."""
-    first, other = leaves_of(first), leaves_of(other)
+    first, other = _leaves_of(first), _leaves_of(other)
     if [name for name, _ in first] != [name for name, _ in other]:
         names, differing = (", ".join(name for name, _ in leaves) or "none" for leaves in (first, other))
         raise ValueError(f"expected outputs of the same names from every chunk, got {names}, then {differing}")
@@ -152,7 +154,7 @@ def in_chunks(
     if chunk_size is not None and (not isinstance(chunk_size, int) or chunk_size < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(f"expected chunk_size of at least 1, got {chunk_size!r}: it is the number of rows at a time")
     call: Callable[[Any], Any] = partial(_call_unpacked, network) if method is None else method
-    if chunk_size is None or count_of_rows(inputs) <= chunk_size:
+    if chunk_size is None or _count_of_rows(inputs) <= chunk_size:
         return call(inputs)
 
     def run(inputs: Any) -> Any:
@@ -174,7 +176,7 @@ class _Passes:
 
     def __init__(self, network: nn.Module, call: Callable[[Any], Any], inputs: Any, size: int) -> None:
         self._network, self._call, self._size = network, call, size
-        self._tensors, self._empty = tensors_of(inputs), with_tensors(inputs, repeat(torch.empty(0)))
+        self._tensors, self._empty = _tensors_of(inputs), _with_tensors(inputs, repeat(torch.empty(0)))
         # `fully_shard` puts other parameters into the place of these for each call
         sharded = any(hasattr(module, "set_requires_gradient_sync") for module in network.modules())
         weights = [weight for weight in network.parameters() if weight.requires_grad and not sharded]
@@ -195,30 +197,30 @@ class _Passes:
         learns, learning, chunks = torch.is_grad_enabled(), list[bool](), list[Any]()
         drop: Any = lambda _: None  # noqa: E731
         with _by_themselves(self._network), saved_tensors_hooks(drop, drop):
-            for number in range(-(-count_of_rows(self._tensors) // self._size)):
+            for number in range(-(-_count_of_rows(self._tensors) // self._size)):
                 if learns:
                     state, last = self._generators.state(), self._states[-1:]
                     self._states += last if last and all(map(torch.equal, state, last[0])) else [state]
                 with torch.set_grad_enabled(learns and not number):  # the first tells which outputs learn
                     made = self._call_chunk(self._call, number, self._tensors)
-                learning = learning or [tensor.requires_grad for tensor in tensors_of(made)]
-                chunks.append(with_tensors(made, (tensor.detach() for tensor in tensors_of(made))))
+                learning = learning or [tensor.requires_grad for tensor in _tensors_of(made)]
+                chunks.append(_with_tensors(made, (tensor.detach() for tensor in _tensors_of(made))))
                 del made
-                check_alike(chunks[0], chunks[-1])
+                _check_alike(chunks[0], chunks[-1])
         torch.clear_autocast_cache()  # weights that were cast without a graph would learn nothing later
-        columns = list(zip(*map(tensors_of, chunks), strict=True))
+        columns = list(zip(*map(_tensors_of, chunks), strict=True))
         self._spans = [[len(rows) for rows in column] for column in columns]
         outputs = [torch.cat(column) for column in columns]
         if any(learning):
             tensors, self._tensors = self._tensors, []  # kept by autograd instead, which watches them
             outputs = _Cached.apply(self, outputs, learning, len(self._leaves), *self._leaves, *tensors)
-        return with_tensors(chunks[0], iter(outputs))
+        return _with_tensors(chunks[0], iter(outputs))
 
     def _call_chunk(self, function: Callable[[Any], Any], number: int, tensors: Iterable[Tensor]) -> Any:
         rows = slice(number * self._size, (number + 1) * self._size)
         cut = ((tensor[rows] if tensor.ndim else tensor).clone() for tensor in tensors)
         counts = _copies(self._counts) if number else {}
-        return _with_state(self._network, counts, function, with_tensors(self._empty, cut))
+        return _with_state(self._network, counts, function, _with_tensors(self._empty, cut))
 
     def second(self, tensors: Iterable[Tensor], gradients: Iterable[Tensor | None]) -> list[Tensor | None]:
         """Return the gradients of leaves and inputs, given those of the outputs."""
@@ -250,7 +252,7 @@ class _Passes:
         return [leaf.grad for leaf in (*sums.values(), *wholes)]
 
     def _send_back(self, gradients: list[Tensor | None], chunk: Any) -> None:
-        pairs = zip(tensors_of(self._call(chunk)), gradients, strict=True)
+        pairs = zip(_tensors_of(self._call(chunk)), gradients, strict=True)
         ends = [(output, gradient) for output, gradient in pairs if gradient is not None and output.requires_grad]
         if ends:
             outputs, arriving = zip(*ends, strict=True)

@@ -90,7 +90,7 @@ EXCHANGES = "", "tiled", "kernels"
 def exchange_of(backend: Backend) -> int:
     """Return which of `EXCHANGES` a backend takes part in where rows are part of the references; see `LocalAnchors`.
 
-    0, none, works out no whole gradients.
+    0, none, works out no whole gradients. The engine is the one that `evaluate` chooses.
     """
     return {"dense": 0, "triton": 2}.get(backend, 1)
 

@@ -20,10 +20,7 @@ def evaluate(problem: ContrastSpec, queries: Tensor, references: tuple[Tensor, .
 
 
 def forward(
-    problem: ContrastSpec,
-    queries: Float[Tensor, "n d"],
-    references: tuple[Tensor, ...],
-    temperature: Float[Tensor, ""],
+    problem: ContrastSpec, queries: Float[Tensor, "n d"], references: tuple[Tensor, ...], temperature: Float[Tensor, ""]
 ) -> Outcome:
     """Return the outcome from all similarities at once."""
     z, *rest = ((normalized(v) if problem.normalize else v).to(temperature.dtype) for v in (queries, *references))

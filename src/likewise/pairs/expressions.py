@@ -286,7 +286,9 @@ class Scaled(Derived):
         super().__init__(base, is_nonnegative=nonnegative, symmetric_at=symmetric_at)
         self.factor = factor
         self.anchors, self.references = (None if x is None else x.clone() for x in (anchors, references))
-        self.is_learned = base.is_learned or any(x is not None and x.requires_grad for x in (anchors, references))
+        self.is_learned = base.is_learned or any(
+            x is not None and x.requires_grad for x in (self.anchors, self.references)
+        )
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
         result = self.base.tile(rows, columns, dtype, device) * self.factor

@@ -352,7 +352,10 @@ def with_weights(encoder: nn.Module, weights: Path) -> nn.Module:
 def _runs_near(folder: Path) -> list[Path]:
     """Return the runs beside a folder that does not exist, or in "runs" there, the newest first."""
     files = [file for pattern in ("*/run.json", "runs/*/run.json") for file in folder.parent.glob(pattern)]
-    newest = sorted(files, key=lambda file: file.stat().st_mtime, reverse=True)
+    try:
+        newest = sorted(files, key=lambda file: file.stat().st_mtime, reverse=True)
+    except OSError:  # one of them has just been finished, and renamed
+        return []
     return [file.parent for file in newest[:MAX_NEARBY]]
 
 

@@ -1,6 +1,7 @@
 """Fitting: Lightning's trainer for an assembled training, in one process or all launched ones; their batch norm."""
 
 import inspect
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
@@ -165,7 +166,6 @@ def _agreed(run: Run | None) -> str | None:
     return None if chosen < 0 else str(there[chosen])
 
 
-@final
 class GatheredBatchNorm(_BatchNorm):
     """Batch normalisation over the batch of all processes, with the exact gradient, on CPUs; on GPUs PyTorch has it.
 
@@ -203,12 +203,40 @@ class GatheredBatchNorm(_BatchNorm):
         self.running_var.lerp_(variance.to(self.running_var.dtype), by)
 
 
+@final
+class GatheredBatchNormAct(GatheredBatchNorm):
+    """timm's `BatchNormAct2d`, with its dropout and activation, over the batch of all processes, on CPUs."""
+
+    drop: nn.Module
+    act: nn.Module
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - PyTorch's name
+        """Normalise inputs (N, C, H, W), then drop and activate."""
+        return self.act(self.drop(super().forward(input)))
+
+
 def synchronize(module: nn.Module, device: torch.device) -> None:
-    """Let all batch normalisations within a module normalise the batch of all processes."""
-    if device.type == "cuda":
+    """Let all batch normalisations within a module normalise the batch of all processes.
+
+    Raises:
+        ValueError: One has a forward of its own, which would be lost, and is not timm's.
+    """
+    layers = sys.modules.get("timm.layers")  # loaded wherever a network is timm's
+    gathered = dict[nn.Module, type[GatheredBatchNorm]]()
+    for name, part in module.named_modules():
+        if not isinstance(part, _BatchNorm) or isinstance(part, nn.SyncBatchNorm):
+            continue
+        acts = layers is not None and isinstance(part, layers.BatchNormAct2d)
+        if not acts and type(part).forward is not _BatchNorm.forward:
+            raise ValueError(
+                f"expected batch normalisations of PyTorch or timm where several processes train, got "
+                f"{type(part).__qualname__} with a forward of its own at {name}: take one of these, or one process"
+            )
+        gathered[part] = GatheredBatchNormAct if acts else GatheredBatchNorm
+    if device.type != "cuda":
+        for part, synchronized in gathered.items():
+            part.__class__ = synchronized  # in place, with its tensors, which an optimizer may know
+    elif layers is not None and GatheredBatchNormAct in gathered.values():
+        layers.convert_sync_batchnorm(module)
+    else:
         nn.SyncBatchNorm.convert_sync_batchnorm(module)
-        return
-    for part in module.modules():
-        if isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d):
-            # in place, with its tensors, which an optimizer may know
-            part.__class__ = GatheredBatchNorm  # pyright: ignore[reportAttributeAccessIssue]

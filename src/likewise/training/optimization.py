@@ -85,7 +85,7 @@ class FineTuning:
     def settle(self, epoch: int, encoder: nn.Module, *copies: nn.Module) -> None:
         """Put what is frozen of an encoder and its copies into evaluation mode, what no longer is into training mode.
 
-        Parts are looked up anew, as batch norms are replaced where there are several processes.
+        Parts are looked up anew, as batch norms are replaced where several processes train on GPUs.
         """
         frozen = set(self._frozen)
         for name, part in _bare(encoder).named_modules() if frozen or self.keeps_statistics else ():

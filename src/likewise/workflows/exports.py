@@ -42,10 +42,6 @@ import timm
 model = timm.create_model("local-dir:FOLDER", pretrained=True)
 transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model))"""
 CROPS = {"crop": "center", "squash": "squash", "pad": "border"}  # our words for resizing, and timm's
-FORMATS = {  # endings of outputs that are not named
-    "safetensors": ".safetensors", "onnx": ".onnx",
-    **{library: f"-{library}" for library in ("sentence-transformers", "transformers", "timm")},
-}  # fmt: skip
 
 
 def export(
@@ -248,3 +244,5 @@ LIBRARIES: dict[str, tuple[type[Encoder], Callable[[Any, Model, Path], None], st
     "timm": (Timm, _to_timm, OF_TIMM),
 }
 """By library: the encoder it takes, the function that writes it, and the code that loads it."""
+FORMATS = {"safetensors": ".safetensors", "onnx": ".onnx", **{library: f"-{library}" for library in LIBRARIES}}
+"""By format: the ending of an output that is not named."""

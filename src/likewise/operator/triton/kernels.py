@@ -224,10 +224,7 @@ def _add_push(highest, total, lost, s, w, scale, bound, COUNTS: tl.constexpr, HO
     return highest, total, lost, counted
 
 
-@triton.jit(
-    do_not_specialize=["n", "r", "shift", "tiles", "stride"],
-    do_not_specialize_on_alignment=["tau", "sums"],
-)
+@triton.jit(do_not_specialize=["n", "r", "shift", "tiles", "stride"], do_not_specialize_on_alignment=["tau", "sums"])
 def forward_kernel(
     x, y, x_scale, y_scale, tau, v, bounds, sums, n, r, shift, tiles, stride, WEIGHTS: tl.constexpr, HOW: tl.constexpr
 ):

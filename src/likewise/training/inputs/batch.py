@@ -13,7 +13,7 @@ from likewise.training.inputs.learned import ClassParameters
 from likewise.training.inputs.loss_input import InputContext, LossInput, Step
 
 PARTNERS = frozenset({"keys", "positives"})
-NEGATIVES = 1  # purpose of the random numbers
+NEGATIVES, MASKING = 1, 2  # purposes of a step's random numbers
 
 
 @final
@@ -80,9 +80,6 @@ class ViewPairs(LossInput):
 
     def key_labels(self, step: Step) -> Tensor:
         return step.labels
-
-
-MASKING = 2  # purpose of a step's random numbers
 
 
 @final

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
         Momentum,
         Predictor,
         SecondTower,
-        Step,
     )
+    from likewise.training.inputs.loss_input import Step
     from likewise.training.pretraining import Pretraining
     from likewise.training.schedule import Constant, Cosine, Schedule, Steps
     from likewise.training.validation import Validation
@@ -31,7 +31,17 @@ __all__ = [
     "LabelPrototypes", "LossInput", "Momentum", "Predictor", "Pretraining", "Schedule", "SecondTower", "Snapshots",
     "Statistics", "Step", "Steps", "Terminated", "TrainingData", "Validation", "assemble",
 ]  # fmt: skip
-_MODULES = ("schedule", "inputs", "checkpoints", "callbacks", "data", "validation", "pretraining", "assembly")
+_MODULES = (
+    "schedule",
+    "inputs",
+    "inputs.loss_input",
+    "checkpoints",
+    "callbacks",
+    "data",
+    "validation",
+    "pretraining",
+    "assembly",
+)
 """In the order in which names are looked for: those first that import little."""
 
 

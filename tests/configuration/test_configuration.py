@@ -207,7 +207,7 @@ def test_what_is_written_is_read_as_the_same():
     words = ["--loss", "moco", "--subset", "Fraction", "--subset.fraction", "0.5", "--trainer.callbacks", "Timer"]
     found = read([*words, "--trainer.enable_model_summary", "null", "--recipe", "supcon-cifar10"])
     again = read(["--config", json.dumps(yaml.safe_load(written(found)))])
-    assert again == replace(found, recipe=None)
+    assert again == replace(found, recipe=None)  # also null where the usual value is another
     assert again.trainer["enable_model_summary"] is None
     assert re.findall(r"class_path: (?!likewise\.|torch\.optim\.|lightning\.)", written(again)) == []
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from likewise.configuration.classes import MISSING, SECTION_NAMES, Class, Parameter, kinds, part_of, takes
 from likewise.configuration.guesses import class_named, near_classes, near_options
-from likewise.configuration.options import FILLED_OPTIONS, HIDDEN_OPTIONS, RECORDS, TRAINER
+from likewise.configuration.options import DEFAULTS, FILLED_OPTIONS, HIDDEN_OPTIONS, RECORDS, TRAINER
 from likewise.configuration.values import FLAG, Option, Part, parse, plain
 from likewise.files.detection import first_rows
 from likewise.instantiate import MAIN, as_list, class_of, is_spec
@@ -157,7 +157,7 @@ class ConfigBuilder:
         for name, parameter in parameters_of(owner).items():
             if name in values:
                 complete[name] = self._whole(values[name], f"{above}{name}")
-                if complete[name] is None and parameter.default is None:
+                if complete[name] is None and parameter.default is None and f"{above}{name}" not in DEFAULTS:
                     del complete[name]
             elif parameter.required:
                 rows = first_rows(values["path"]) if above == "data." and "path" in values else None

@@ -1,4 +1,4 @@
-"""Parts by name: a class path with its arguments becomes an object, and nothing else does.
+"""Instantiate classes from a configuration: a class path with its arguments.
 
 A configuration names classes, and making an object runs code: trust a configuration like code. But each place accepts
 only subclasses of the class expected there.
@@ -117,7 +117,7 @@ def arguments(owner: type, init_args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def describe(self: object) -> str:
-    """Write a part in a line, with what it is set to: as its `__repr__`, too."""
+    """Return `Class(name=value, ...)` on one line, also as a `__repr__`."""
     settings = (f"{name}={value!r}" for name, value in vars(self).items() if not name.startswith("_"))
     return f"{type(self).__name__}({', '.join(settings)})"
 
@@ -138,8 +138,8 @@ def defaults(cls: type, overrides: Mapping[str, Any] | None = None) -> dict[str,
     return {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
 
 
-def description(part: Any) -> tuple[Spec, bool]:
-    """Describe an object by what it was made with, and tell whether it can be made again from that."""
+def recorded_spec(part: Any) -> tuple[Spec, bool]:
+    """Return the class path and recorded arguments of an object, and whether these suffice to make it again."""
     cls = type(part)
     path = _public_path(cls) if cls.__module__.startswith("likewise.") else path_of(cls)
     if not isinstance(part, Described):
@@ -160,7 +160,7 @@ _LOST = object()
 
 
 def plain_value(value: Any) -> Any:
-    """Return a value as a configuration has it; `_LOST` where none has."""
+    """Convert a value to plain configuration data; `_LOST` if it has no such form."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Path):
@@ -173,7 +173,7 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, Mapping):
         several = {name: plain_value(entry) for name, entry in value.items()}
         return _LOST if _LOST in several.values() else several
-    spec, again = description(value)
+    spec, again = recorded_spec(value)
     return spec if again else _LOST
 
 
@@ -231,7 +231,8 @@ def _find_classes(owner: type, parameter: str) -> tuple[type, ...]:
         waiting += get_args(hint)
     if not kinds:
         raise ValueError(
-            f"expected a plain value for {parameter} of {owner.__name__}, got a class: its annotation names no class"
+            f"expected a plain value for {parameter} of {owner.__name__}, got a class_path: its annotation names no "
+            "class"
         )
     return tuple(kinds)
 

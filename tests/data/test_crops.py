@@ -21,7 +21,7 @@ from likewise.data import (
     image_files,
 )
 from likewise.data.augmentation import Augmentation
-from likewise.data.augmentation.spatial import NUMBERS, TRIES
+from likewise.data.augmentation.spatial import DRAWS_PER_CROP, TRIES
 from likewise.data.image_files import Crops, ImageFiles
 from likewise.data.lazy_inputs import JoinedRows, SomeRows
 from likewise.data.preprocessing import ImagePreprocessing
@@ -75,7 +75,7 @@ def plainly(path, numbers, crop, sides):
 def test_crops_are_those_of_a_loop(folder, sides):
     """Equal where the decoder has one scale; a JPEG at a smaller one differs as little as its own resampling does."""
     made, crop = ImagePreprocessing(3, *sides), RandomResizedCrop(scale=(0.1, 1.0), ratio=(0.5, 2.0))
-    numbers = torch.rand(200, 4, NUMBERS)
+    numbers = torch.rand(200, 4, DRAWS_PER_CROP)
     kinds = set()
     for turn, path in enumerate(sorted(folder.glob("*/*")) * 4):
         if path.stem in {"08", "13"}:
@@ -99,7 +99,7 @@ def test_turned_images_are_cropped_upright(tmp_path, kind, orientation):
     exif[0x0112] = orientation
     path = tmp_path / f"1.{kind}"
     Image.fromarray(rng.integers(0, 255, (20, 66, 3), dtype=np.uint8)).save(path, exif=exif, lossless=True)
-    crop, numbers = RandomResizedCrop(scale=(0.1, 0.5)), torch.rand(9, NUMBERS)
+    crop, numbers = RandomResizedCrop(scale=(0.1, 0.5)), torch.rand(9, DRAWS_PER_CROP)
     with Image.open(path) as image:
         views = ImagePreprocessing(3, 8, 8).crops(image, partial(crop.boxes, numbers))
     for view, own in zip(views.numpy(), numbers.numpy(), strict=True):

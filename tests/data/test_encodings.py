@@ -150,6 +150,12 @@ def test_lines_in_another_encoding_are_told_from_data(tmp_path):
     assert source_for(_written(tmp_path, {"texts.txt": "rosé"}, "latin-1") / "texts.txt")[0] == "Text"
 
 
+def test_utf_16_without_a_mark_is_refused_with_a_remedy():
+    words = "expected utf-16 in t.txt, got the byte 0x6F, o in latin-1, in line 1: give"
+    with pytest.raises(ValueError, match=words), opened(b"ok", "utf-16", called="t.txt") as text:
+        text.read()
+
+
 def test_options_are_read_from_what_a_shell_of_windows_writes(tmp_path):
     _written(tmp_path, {"options.yaml": "seed: 7\nname: rosé\n"}, "utf-16")
     options = resolve({"config": str(tmp_path / "options.yaml")})

@@ -644,7 +644,10 @@ class Wrapper(nn.Module):
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        (lambda: Wrapper(nn.Linear(2, 2)), r"'bias' of shape none where the average has .*the .module of a wrapper"),
+        (
+            lambda: Wrapper(nn.Linear(2, 2)),
+            r"'bias' of shape none where the average has .*the .module of a wrapper around it",
+        ),
         (lambda: nn.Linear(3, 2), r"got 'weight' of shape \(2, 3\) where the average has \(2, 2\)"),
         (lambda: None, "encoder to be a module, got NoneType"),
     ],

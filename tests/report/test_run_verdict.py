@@ -57,7 +57,7 @@ def judged(
 
 COLLAPSED = "the embeddings collapsed, with a "
 COLDER = "-made/config.yaml --lr 0.001"
-UNRELATED = "labels that do not follow from the inputs"
+UNRELATED = "labels unrelated to the inputs"
 MADE = {  # options of a run, and how its verdict and cause begin and its command ends; None is whatever there is
     "well": ({"begun": 0.5}, "Better than the encoder as it began (+", "", ""),
     "narrow": ({"ours": 0.2, "raw": 1.5, "width": 0.02, "end": 4.1}, "Worse than raw inputs (-", COLLAPSED, COLDER),

@@ -55,14 +55,14 @@ def final(run, kind):
 def test_the_encoder_as_it_began_is_evaluated_too(tuned, weights):
     encoder = ConvNet((1, 8, 8), width=8)
     encoder.load_state_dict(load_file(weights))
-    features = load_features(tuned.begun_embeddings)
+    features = load_features(tuned.initial_embeddings)
     parts, _ = parts_of_run(tuned)
     torch.testing.assert_close(features.test.vectors, encoder.encode(parts.test.inputs))
     assert final(tuned, BEGUN).value == KNN(5)(*features).headline[0].value
     assert final(tuned, BEGUN).value != final(tuned, ENCODER).value
     paired = {one.features: one for one in tuned.outcomes if one.metric == "accuracy"}
     assert torch.equal(paired[BEGUN].rows, paired[ENCODER].rows)
-    assert not tuned.begun_weights.exists()  # what only going on needs
+    assert not tuned.initial_weights.exists()  # what only going on needs
 
 
 def test_evaluating_again_gives_the_same(tuned, tmp_path):
@@ -117,8 +117,8 @@ def test_pairs_go_on_where_the_model_is_no_longer_found(shared, tmp_path, monkey
                     assert name.startswith("head.") or torch.equal(tensor, towers[-1][name]), name
         run = trained(words) if stage == "whole" else trained(resume=left)
         assert isinstance(run, Run)
-        assert not run.begun_weights.exists()
-        assert not run.second_begun_weights.exists()
+        assert not run.initial_weights.exists()
+        assert not run.second_initial_weights.exists()
         weights.append([load_file(run.weights_of(side)) for side in ("first", "second")])
     for one, other in zip(*weights, strict=True):
         assert one.keys() == other.keys()

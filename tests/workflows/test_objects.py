@@ -16,7 +16,7 @@ import likewise as lw
 from likewise.configuration import resolve
 from likewise.data import Balanced, FeatureDropout, NoAugmentation, Views
 from likewise.evaluation import KNN
-from likewise.instantiate import Described, description, instantiate
+from likewise.instantiate import Described, instantiate, recorded_spec
 from likewise.models import MLP, ConvNet, NoHead
 from likewise.training import Cosine
 from likewise.workflows import Silent
@@ -119,12 +119,12 @@ def test_what_is_described_is_made_again():
     """With numbers of other libraries, and parts within parts."""
     for number in (np.float32(0.25), torch.tensor(0.25), "learned"):
         loss = lw.InfoNCELoss(temperature=number, symmetric=True)
-        spec, again = description(loss)
+        spec, again = recorded_spec(loss)
         assert again
         assert json.loads(json.dumps(spec)) == spec
         made = instantiate(spec, lw.losses.Loss)
         assert (made.symmetric, made.temperature) == (loss.symmetric, loss.temperature)
-    spec, again = description(Views(batch_size=6, augmentation=FeatureDropout(probability=0.9, noise=3.0)))
+    spec, again = recorded_spec(Views(batch_size=6, augmentation=FeatureDropout(probability=0.9, noise=3.0)))
     assert again
     assert instantiate(spec, Views).augmentation.noise == 3.0
 
@@ -132,7 +132,7 @@ def test_what_is_described_is_made_again():
         def __init__(self, *sizes):
             self.sizes = sizes
 
-    assert not description(Several(8, 4))[1]
+    assert not recorded_spec(Several(8, 4))[1]
 
 
 def test_the_other_side_of_pairs_is_not_the_network_that_was_given(tmp_path):

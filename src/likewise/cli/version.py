@@ -1,4 +1,4 @@
-"""`likewise --version`: what an issue needs to say of the machine, without importing torch."""
+"""`likewise --version`: the environment, for bug reports, without importing torch."""
 
 import platform
 import shutil
@@ -11,7 +11,7 @@ PACKAGES = ("torch", "lightning", "torchvision", "timm", "datasets", "transforme
 
 
 def version_text() -> str:
-    """Return the versions of likewise, Python and the packages that it uses, the system, and NVIDIA's GPUs."""
+    """Return the versions of likewise, Python and its dependencies, the platform, and NVIDIA's GPUs."""
     lines = [f"likewise {__version__}", f"Python {platform.python_version()}, {platform.platform()}"]
     installed = []
     for name in PACKAGES:
@@ -25,7 +25,7 @@ def version_text() -> str:
 def _gpus() -> str:
     program = shutil.which("nvidia-smi")
     if program is None:
-        return "none of NVIDIA's"
+        return "none of NVIDIA (nvidia-smi not found)"
     command = [program, "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)  # noqa: S603 - fixed

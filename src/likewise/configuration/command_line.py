@@ -193,7 +193,7 @@ def _lines(name: str, parameter: Parameter, owner: Class, verb: str) -> list[str
 
 
 def _for_data(option: str, owner: Class, default: Any, verb: str) -> str:
-    """Say what else an option of a class defaults to, and for which data."""
+    """Return the other defaults of an option of a class, and for which data they hold."""
     part, _, argument = option.partition(".")
     values: dict[str, list[str]] = {}
     for data in {*OF_CLASS.values(), *STARTS} - {"digits"} if verb == "train" and option != "data" else ():

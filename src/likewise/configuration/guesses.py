@@ -187,7 +187,7 @@ def _arrays(path: Path) -> set[str]:
 
 
 def near_classes(option: str, name: str, base: Class, names: Sequence[str] = ()) -> str:
-    """Say that no subclass, or none of some names, is called what an option says, and which are near."""
+    """Return the message that no subclass has the name in an option, with the nearest names."""
     known = list(names or kinds(base))
     last = name.rpartition(".")[2] if names else name
     folds = {folded(class_name).removesuffix(folded(base.name)): class_name for class_name in known}

@@ -112,7 +112,7 @@ class TrainOptions(SharedOptions):
         keep_checkpoints: Keep the last checkpoint of a finished run, or the best epoch's, with the weights of head,
             loss and inputs; otherwise its encoder alone stays.
         timeout_minutes: Minutes to wait for another process before all end.
-        minutes: Train for as many steps as fit into so many minutes with the evaluation; a few are timed before. The
+        minutes: Train for as many steps as fit, with the evaluation, into this time; a few are timed before. The
             run's options have their number, so that repeating it gives the same. Default: the trainer's limit holds.
         chunk_size: Views that the encoder is given at a time, on each process, so that a batch may be larger than the
             memory for its activations; the loss is that of the whole batch. Default: all.

@@ -28,7 +28,7 @@ class TrainerOptions:
             multiplies bfloat16 itself and the network gains by it, else 32-true. Default: 32-true.
         logger: Further loggers of Lightning; see --log for the usual ones.
         callbacks: Further callbacks of Lightning.
-        fast_dev_run: Train for so many batches only, to try things out; true: one.
+        fast_dev_run: A number of batches to try things out with; true: one.
         max_epochs: Epochs after which the training ends; -1: none.
         min_epochs: Epochs that it has at least.
         max_steps: Steps after which it ends; -1: none.

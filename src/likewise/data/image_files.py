@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils.data import get_worker_info
 
 from likewise.data.augmentation import Augmentation, Draw, RandomResizedCrop
-from likewise.data.augmentation.spatial import NUMBERS
+from likewise.data.augmentation.spatial import DRAWS_PER_CROP
 from likewise.data.lazy_inputs import JoinedRows, LazyInputs, SomeRows, Unreadable, track
 from likewise.data.preprocessing import (
     DEEP_GREY,
@@ -225,7 +225,7 @@ def read_image(file: str | Path, preprocessing: ImagePreprocessing | tuple[int, 
 
 
 def check_size(size: Size, resize: Resize = "crop", memory: float = 0.0) -> None:
-    """Raise a ValueError unless images can be brought to a size, and held in so many GiB; 0 GiB hold none of them."""
+    """Raise a ValueError unless images can be resized to `size` and `memory` is a number of GiB; 0 holds no images."""
     if size is not None and (len(sides(size)) != 2 or min(sides(size)) < 1):
         raise ValueError(f"expected data.size of at least 1 pixel, or a height and a width, got {size}: leave it out")
     check_rule(resize)
@@ -329,7 +329,7 @@ class Crops(NamedTuple):
     def numbers(self, seed: int, samples: int, span: slice) -> Float[Tensor, "n v k"]:
         """Return the random numbers of some of B samples: the same ones whoever reads them."""
         rows = slice(span.start * self.views, span.stop * self.views)
-        return Draw(seed, samples * self.views, rows).uniform(NUMBERS).unflatten(0, (-1, self.views))
+        return Draw(seed, samples * self.views, rows).uniform(DRAWS_PER_CROP).unflatten(0, (-1, self.views))
 
     def read(self, inputs: Any, rows: Tensor, numbers: Float[Tensor, "n v k"]) -> UInt8[Tensor, "n v ch h w"]:
         if isinstance(inputs, SomeRows):

@@ -155,7 +155,7 @@ def _classes_of_batches(batches: int, ways: int, classes: int, generator: torch.
 
 
 def _rows_of_class(rows: Tensor, sizes: list[int], generator: torch.Generator) -> Tensor:
-    """Return the rows of one class for its batches, which take so many each: one shuffle after another."""
+    """Return the rows of one class for its batches, which take `sizes`: one shuffle after another."""
     taken, left = list[Tensor](), rows[:0]
     for size in sizes:
         chosen, left = left[:size], left[size:]

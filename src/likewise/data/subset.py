@@ -150,7 +150,7 @@ class Fraction(Subset):
 
 @final
 class FewLabels(Subset):
-    """The labels of a fraction of the samples, or of so many of each class; the others are kept without.
+    """The labels of a fraction of the samples, or of a number in each class; the other samples lose theirs.
 
     Losses that take labels are trained on the samples that keep them, others on all; everything is evaluated by labels.
 
@@ -287,7 +287,7 @@ class Classes(Subset):
 
 @final
 class MinPerClass(Subset):
-    """The samples of classes that have at least so many, in every part; a warning counts the others.
+    """The samples of classes with at least `count` of them, in every part; a warning counts the rest.
 
     Args:
         count: The fewest samples of a class that is kept.

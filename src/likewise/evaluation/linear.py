@@ -1,4 +1,4 @@
-"""The linear probe, its penalty the best of a path on validation, and what predicts by a linear classifier."""
+"""The linear probe: logistic regression with the penalty that is best on validation, and the predictor it yields."""
 
 import json
 import math
@@ -24,7 +24,7 @@ PENALTY_RANGE = (1e-8, 1e3)  # within which the path stays, whatever validation 
 LABEL_PENALTY_RANGE = (1e-6, 1e3)  # weaker penalties take hundreds of passes
 MIN_LABEL_SAMPLES = 5  # samples of a label in validation; with fewer, its choices are those of all labels
 MAX_TEMPERATURE = 20.0  # temperatures lie between 1/20 and 20
-COSINE_TEMPERATURE = 0.1  # of cosines, where no validation part chooses one
+COSINE_TEMPERATURE = 0.1  # of cosines, where no validation part labelled one
 SCORING_BATCH = 2**14  # samples that are scored at a time
 MAX_TRAINING_SCORES = 2**27  # scores (samples · classes) kept for the training part, 512 MiB
 SAVED_FIELDS = ("by", "names", "width", "temperature", "probabilities", "few", "settings")
@@ -84,27 +84,29 @@ class LinearProbe(Evaluation):
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
         train, validation, test = parts
         chosen = self.choose(train, validation, refit=refit, progress=progress)
-        chosen_by = predicted_by(chosen.held_out, labelled_validation(validation))
+        validation_predictions = predicted_by(chosen.held_out, labelled_validation(validation))
         predicted = predicted_by(chosen.probe, test)
-        result = score_predictions(self.name, predicted, chosen_by, train.frequencies, chosen.settings)
-        of_labels = test.label_kind == "label sets" and len(chosen_by.features) > 0  # each with a penalty of its own
-        label_scores = (selecting_score(self.name, chosen_by, chosen.settings),) if of_labels else ()
+        result = score_predictions(self.name, predicted, validation_predictions, train.frequencies, chosen.settings)
+        is_multilabel = (
+            test.label_kind == "label sets" and len(validation_predictions.features) > 0
+        )  # each with a penalty of its own
+        label_scores = (selecting_score(self.name, validation_predictions, chosen.settings),) if is_multilabel else ()
         result = replace(result, candidates=(*chosen.candidates, *label_scores))
         if train.kind != ENCODER:
             return result
-        width, by = train.vectors.shape[1], chosen_by.features
+        width, held_out = train.vectors.shape[1], validation_predictions.features
         made = LinearPredictor(self.name, train.names, width, chosen.probe, settings=chosen.settings)
-        return replace(result, predictor=made.calibrated(partial(chosen.held_out.chunks, by.vectors), by))
+        return replace(result, predictor=made.calibrated(partial(chosen.held_out.chunks, held_out.vectors), held_out))
 
     def choose(self, train: Features, validation: Features, *, refit: bool = False, progress: Bar = silent) -> "Chosen":
         """Fit the path of penalties, and return the probe that is best on validation, fitted to both parts if asked."""
-        chooses = labelled_validation(validation)
+        labelled = labelled_validation(validation)
         penalties = sorted(self.penalties, reverse=True) if self.penalty is None else [self.penalty]
         tried = iter(progress(penalties, f"{self.name}, penalties"))
-        path = _Path(self.tolerance, train, chooses, next(tried))
+        path = _Path(self.tolerance, train, labelled, next(tried))
         for penalty in tried:
             path.try_next(penalty)
-        if self.penalty is None and len(chooses):
+        if self.penalty is None and len(labelled):
             path.go_on(penalties[0], 10)
             path.go_on(penalties[-1], 0.1)
         probe = path.probe
@@ -129,7 +131,7 @@ class Chosen:
 
     @property
     def settings(self) -> dict[str, float | str]:
-        """The choice, as scores have it."""
+        """The chosen penalty, or their range over the labels, as scores record it."""
         low, middle, high = (float(self.penalties.quantile(share, interpolation="nearest")) for share in (0, 0.5, 1))
         return {"penalty": low if low == high else f"{low:.6g} to {high:.6g}, median {middle:.6g}"}
 

@@ -16,7 +16,7 @@ from likewise.evaluation.label_metrics import jaccard
 from likewise.runs.scores import ENCODER
 
 TILE = 2**23  # similarities at a time: 32 MiB in float32
-MAX_TILE = 2**25  # similarities at a time where references are many: products are fast with so many queries
+MAX_TILE = 2**25  # similarities at a time where references are many: products are fast with that many queries
 MIN_ROWS = 256  # queries of a tile
 MAX_PREPARED_NUMBERS = 2**25  # of references normalised and shuffled once, 128 MiB; of more, a tile at a time
 LARGE_ROWS = 2048  # queries for which such a tile of references is prepared anew

@@ -156,7 +156,7 @@ def opened(
             if not utf_16:
                 yield text
                 return
-        except UnicodeDecodeError:
+        except UnicodeError:
             pass
         content.seek(0)
         raise _refusal(content.read(), called or source, encoding, option)

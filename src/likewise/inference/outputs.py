@@ -20,8 +20,8 @@ from likewise.data import Samples, Texts
 from likewise.evaluation.encoding import Piece
 from likewise.files.detection import expanded, source_for
 from likewise.files.formats import PARTIAL_SUFFIX, PARTS, check_text
-from likewise.runs import synced
-from likewise.runs.run import written_whole
+from likewise.runs import fsync
+from likewise.runs.run import atomic_write
 
 ENDINGS = (".csv", ".jsonl", ".parquet")
 SEPARATOR = ";"  # between labels in a cell of .csv
@@ -75,7 +75,7 @@ def _has_tables(folder: Path) -> bool:
 def table_at(path: Path) -> Generator[Write]:
     """Give what writes the columns of some rows at a time; the file has its name once it is whole."""
     write_to = {".csv": _csv, ".jsonl": _json_lines, ".parquet": _parquet}[path.suffix.lower()]
-    with written_whole(path) as beside, write_to(beside) as write:
+    with atomic_write(path) as beside, write_to(beside) as write:
         yield write
 
 
@@ -169,7 +169,7 @@ class EmbeddingShards:
         if other:
             shutil.rmtree(self.folder, ignore_errors=True)
             self.folder.mkdir(parents=True)
-            with written_whole(manifest) as path:
+            with atomic_write(manifest) as path:
                 path.write_text(json.dumps(self.metadata, indent=2), encoding="utf-8")
 
     def _file(self, shard: range) -> Path:
@@ -207,7 +207,7 @@ class EmbeddingShards:
             columns["part"] = pa.array([PARTS[number] for number in self.samples.parts[rows].tolist()], pa.string())
         lost = {item: name for piece in pieces for item, name in piece.lost.items()}
         table = pa.table(columns).replace_schema_metadata({FACTS: json.dumps(lost)})
-        with written_whole(self._file(shard)) as path:
+        with atomic_write(self._file(shard)) as path:
             parquet.write_table(table, path)
 
     @property
@@ -222,9 +222,9 @@ class EmbeddingShards:
         """Make all shards one file, a shard at a time, under its own name once it is whole, and remove their folder."""
         beside = self.folder / f"whole{self.output.suffix}"
         {".parquet": self._as_table, ".npz": self._as_arrays}[self.output.suffix.lower()](beside)
-        synced(beside)
+        fsync(beside)
         beside.replace(self.output)
-        synced(self.output.absolute().parent)
+        fsync(self.output.absolute().parent)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _tables(self, *columns: str) -> Iterator[Any]:

@@ -45,7 +45,7 @@ class Stored:
     Args:
         ids: What each sample is called, (N,).
         width: D.
-        read: Yields the features in their order, at most so many at a time, in any floating-point type.
+        read: Yields the features in order, at most that number at a time, in any floating-point type.
         labels: Classes (N,), or label sets (N, L), or None.
         names: Names of the classes or labels.
         samples: The inputs, where they are at hand.

@@ -23,8 +23,8 @@ class CrossEntropyLoss(Loss):
     $$
 
     with g_ic the logit of row i for class c, and ε the label smoothing. It is PyTorch's own loss, not a contrastive
-    one, and has none of their options. If every process holds the same number of samples, the mean of the processes'
-    losses is the loss of the whole batch.
+    one, and takes none of those losses' options. If every process holds the same number of samples, the mean of the
+    processes' losses is the loss of the whole batch.
 
     Args:
         label_smoothing: ε between 0 and 1, the share of the target that is spread evenly over all classes.
@@ -180,20 +180,20 @@ class AsymmetricLoss(Loss):
         """Return the loss of a batch, whose arguments are those of `BCELoss.forward`."""
         rows, sets = _with_label_sets(class_logits, labels)
         self.last = {"micro_f1": _micro_f1(rows.detach(), sets)}
-        likelihoods = torch.where(sets > 0, self._of_positives(rows), self._of_negatives(rows))
-        return -likelihoods.sum() / max(len(rows), 1)
+        log_likelihoods = torch.where(sets > 0, self._positive_terms(rows), self._negative_terms(rows))
+        return -log_likelihoods.sum() / max(len(rows), 1)
 
-    def _of_positives(self, logits: Tensor) -> Tensor:
+    def _positive_terms(self, logits: Tensor) -> Tensor:
         """Return (1 − p)^γ log p; the power is computed from the logarithm, which is finite where 1 − p is zero."""
         return (self.gamma_positive * functional.logsigmoid(-logits)).exp() * functional.logsigmoid(logits)
 
-    def _of_negatives(self, logits: Tensor) -> Tensor:
+    def _negative_terms(self, logits: Tensor) -> Tensor:
         """Return p̃^γ log(1 − p̃), where 1 − p̃ = (1 − p) + m unless p ≤ m."""
         shifted = torch.sigmoid(logits) - self.clip
-        margin = scalar(math.log(self.clip) if self.clip else -math.inf, logits)
-        likelihoods = torch.logaddexp(functional.logsigmoid(-logits), margin)
+        log_clip = scalar(math.log(self.clip) if self.clip else -math.inf, logits)
+        log_likelihoods = torch.logaddexp(functional.logsigmoid(-logits), log_clip)
         hard = shifted > 0
-        return (shifted.where(hard, 1) ** self.gamma_negative * likelihoods).where(hard, 0)
+        return (shifted.where(hard, 1) ** self.gamma_negative * log_likelihoods).where(hard, 0)
 
 
 def _with_label_sets(class_logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

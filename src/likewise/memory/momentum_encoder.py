@@ -80,7 +80,7 @@ class MomentumEncoder(nn.Module):
         self.buffer_policy: BufferPolicy = buffers
         self.total_steps = total_steps
         self.encoder = _copy(encoder)
-        self._followed = tuple(self._to_follow(encoder))
+        self._source_names = tuple(self._source_tensors(encoder))
         self.register_buffer("step", torch.tensor(0))
 
     @property
@@ -98,7 +98,7 @@ class MomentumEncoder(nn.Module):
             ValueError: If its parameters, or the buffers that are averaged or copied, have other names or shapes.
         """
         _check_encoder(encoder)
-        theirs = self._to_follow(encoder)
+        theirs = self._source_tensors(encoder)
         mine = dict(self.encoder.named_buffers(remove_duplicate=False))
         self._check_same({name: tensor.shape for name, tensor in theirs.items()}, mine)
         parameters, rate = dict(encoder.named_parameters()), 1 - self.momentum
@@ -117,17 +117,18 @@ class MomentumEncoder(nn.Module):
         """Return what ``repr`` shows."""
         return f"momentum={self.base_momentum}, buffers={self.buffer_policy!r}, total_steps={self.total_steps}"
 
-    def _to_follow(self, encoder: nn.Module) -> dict[str, Tensor]:
+    def _source_tensors(self, encoder: nn.Module) -> dict[str, Tensor]:
         """Return the tensors of an encoder that an update reads, by name; tied tensors only once."""
         return dict(encoder.named_parameters()) | dict(() if self.buffer_policy == "own" else encoder.named_buffers())
 
     def _check_same(self, shapes: dict[str, torch.Size], mine: dict[str, Tensor]) -> None:
-        followed = {name: mine[name].shape for name in self._followed}
+        followed = {name: mine[name].shape for name in self._source_names}
         if different := shapes.items() ^ followed.items():
             name, _ = min(different)
             theirs, kept = (tuple(each[name]) if name in each else "none" for each in (shapes, followed))
-            got = f"got {name!r} of shape {theirs} where the average has {kept}: pass the .module of a wrapper"
-            raise ValueError(f"expected the encoder that was copied, {got}")
+            got = f"got {name!r} of shape {theirs} where the average has {kept}"
+            remedy = "pass that encoder, or the .module of a wrapper around it"
+            raise ValueError(f"expected the encoder that was copied, {got}: {remedy}")
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Convert tied buffers only once, so that they stay tied."""

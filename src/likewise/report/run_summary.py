@@ -1,4 +1,4 @@
-"""What a run's facts say: the summary of its training, warnings of too little, and the verdict on its scores."""
+"""The summary of a run's training, warnings about it, and the verdict on its scores."""
 
 import math
 from collections import Counter
@@ -16,7 +16,7 @@ from likewise.instantiate import is_spec
 from likewise.memory import Queue
 from likewise.report.elements import amounts, difference_words, part_words
 from likewise.report.run_view import RunView
-from likewise.report.sections.scores import encoder_less
+from likewise.report.sections.scores import difference_from_baseline
 from likewise.runs.score_files import Curves
 from likewise.runs.score_format import format_count, format_score, one_line
 from likewise.runs.scores import BEGUN, ENCODER, PREFERRED_EVALUATIONS, RAW, Score
@@ -32,17 +32,17 @@ FEATURE_NAMES = {BEGUN: "the encoder as it began", RAW: "raw inputs"}
 MIN_SPREAD = 0.02  # of the embeddings of a batch: below it, a mean cosine above 0.98
 MIN_FEATURE_SPREAD = 1e-3  # of features, which may all be positive and so lie closer
 PLATEAU_TOLERANCE = 0.005  # relative distance of a loss from that of equal embeddings
-INTERVAL_FACTOR = 1.5  # times the 95 % interval: a score that far above chance is so by luck in one run of a thousand
+INTERVAL_FACTOR = 1.5  # times the 95 % interval: a score that far above chance is so by luck in about one run of 600
 LAST_STEPS = 10  # final steps whose losses are averaged
 MIN_APART_STEPS = 25  # with fewer, embeddings can hardly move apart
 MIN_SCRATCH_SAMPLES = 2000  # photos or texts, of which a network from scratch learns little
 MIN_CLASS_SAMPLES = 5  # training samples of a class
 CONTRASTIVE_LOSSES = ("SupConLoss", "NTXentLoss", "RASCALLoss", "NPairsLoss")
-"""Losses of views against the rest of the batch, which are log(2B - 1) for equal embeddings."""
+"""Losses of views against the rest of the batch, which are log(V·B - 1) for equal embeddings."""
 
 
 def summarize(ready: "Assembled", trainer: "Trainer") -> dict[str, Any]:
-    """Return what goes into a training, as plain values, once the trainer has its data and before its first step."""
+    """Return the facts of a training as plain values, once the trainer has its data and before its first step."""
     module, parts, batches = ready.module, ready.parts, ready.data.batches
     every = (parts.train, parts.validation, parts.test)
     counts = Counter[str]()
@@ -204,7 +204,7 @@ def _few_steps_warnings(facts: Mapping[str, Any]) -> list[str]:
 
 
 def few_steps(facts: Mapping[str, Any], steps: int | None) -> bool:
-    """Tell whether so many steps are too few to learn much, given what the encoder begins with."""
+    """Tell whether `steps` steps are too few to learn much, given the encoder's initial weights."""
     return steps is not None and steps < MIN_STEPS[bool(facts.get("begins_with"))]
 
 
@@ -264,7 +264,7 @@ def _leading_score(view: RunView) -> tuple[Score, dict[str, Score]] | None:
 
 
 def _compare(view: RunView, ours: Score, feature_kind: str, theirs: Score) -> tuple[str, str]:
-    difference = encoder_less(view, feature_kind, ours.evaluation, ours.metric.name)
+    difference = difference_from_baseline(view, feature_kind, ours.evaluation, ours.metric.name)
     if difference is None:
         low, high = ours.low - theirs.high, ours.high - theirs.low
         by = f" (their {format_score(theirs)}, of other samples)"
@@ -297,7 +297,7 @@ def _causes(view: RunView, ours: Score, baselines: Mapping[str, Score]) -> Itera
         )
     if _is_at_chance(view, ours, baselines):
         yield (
-            "labels that do not follow from the inputs, which nothing here predicts better than chance",
+            "labels unrelated to the inputs: nothing here predicts them better than chance",
             f"likewise search {run} --within {source} --mistakes" if source else "",
         )
     if sizes and median(sizes) < MIN_CLASS_SAMPLES:
@@ -321,7 +321,7 @@ def _collapse_evidence(view: RunView, losses: list[float], batch: Mapping[str, A
     if loss in CONTRASTIVE_LOSSES and rows > 2 and len(losses) >= LAST_STEPS:
         plateau, end = math.log(rows - 1), fmean(losses[-LAST_STEPS:])
         if abs(end - plateau) < PLATEAU_TOLERANCE * plateau:
-            return f"with a loss of {end:.3f} at the end, which is log(2B - 1) of equal ones"
+            return f"with a loss of {end:.3f} at the end, that of equal embeddings, log(V·B - 1)"
     return ""
 
 

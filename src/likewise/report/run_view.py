@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from likewise.data import Parts, Samples, Texts, parts_of_run
 from likewise.diagnostics import Snapshot, load_snapshots, plots
-from likewise.diagnostics.plots.figure import image_address, thumbnails
+from likewise.diagnostics.plots.figure import image_data_uri, thumbnails
 from likewise.evaluation import KNN, FeatureParts, Features, load_features
 from likewise.evaluation.feature_files import OTHER_SIDE
 from likewise.evaluation.features import Bar, id_words, label_words, silent
@@ -71,7 +71,7 @@ class Album:
         height, width = small.shape[-2:]
         exact = picture.shape[0] * picture.shape[1] <= MAX_LOSSLESS_PIXELS
         pixels = (255 * picture.clamp(0, 1)).round().to(torch.uint8)
-        source = image_address(pixels, "webp", lossless=exact, quality=QUALITY)
+        source = image_data_uri(pixels, "webp", lossless=exact, quality=QUALITY)
         data = {"source": source, "columns": columns, "width": width, "height": height}
         return plots.as_data(data, "album")
 
@@ -268,12 +268,12 @@ class RunView:
         return None if samples is None else as_vectors(samples)
 
     def lines_of(self, features: Features, letters: int = MAX_LETTERS) -> list[str]:
-        """Return each sample's text as one line of at most so many letters; "" where samples are not texts."""
+        """Return each sample's text as one line of at most `letters` letters; "" where samples are not texts."""
         texts = self.texts_of(features.part, features.numbers) or [""] * len(features)
         return [one_line(text, letters) for text in texts]
 
     def thumbnails_of(self, features: Features, letters: int = MAX_LETTERS) -> list[Thumbnail]:
-        """Return what a page shows of samples: picture, class or labels, id, and so many letters of a text."""
+        """Return thumbnails of samples: picture, class or labels, id, and the first `letters` letters of a text."""
         tiles = self.album.tiles(features.part, features.numbers).tolist()
         return list(map(Thumbnail, tiles, label_words(features), id_words(features), self.lines_of(features, letters)))
 

@@ -29,7 +29,7 @@ class Column(NamedTuple):
 
 
 class TransferScore(NamedTuple):
-    """A score of a method with so many labels.
+    """A score of a method by the number of labels.
 
     Args:
         row: Its `setting` is the method, its `evaluation` says how many labels, its difference is to `SCRATCH`.

@@ -1,4 +1,4 @@
-"""A run's folder: the one place that knows the names of its files, how each is written whole or not at all, and read.
+"""A run's folder: its file names, and how each file is read and atomically written.
 
 A run writes under a provisional name, and takes its own when it is whole.
 """
@@ -57,7 +57,7 @@ class Run:
         checkpoint.ckpt            from where training goes on, with checkpoint-before.ckpt, the one before; of a run
                                    that is finished all weights after the last epoch, unless the best was kept
         best.ckpt                  all weights at the epoch with the best validation score, where that one is kept
-        begun.safetensors          where these were learned, the weights that the encoder began with, until it is whole
+        begun.safetensors          the encoder's initial weights, if it was pretrained; removed once the run is finished
         second-begun.safetensors   those of the other side of pairs, likewise
         begun.npz                  the features that it made with them
         encoder.safetensors        the trained encoder's weights
@@ -91,8 +91,8 @@ class Run:
     configuration, report = _File("config.yaml"), _File("report.html")
     checkpoint, checkpoint_before, best = _File("checkpoint.ckpt"), _File("checkpoint-before.ckpt"), _File("best.ckpt")
     weights, second_weights = _File("encoder.safetensors"), _File("second-encoder.safetensors")
-    begun_weights, second_begun_weights = _File("begun.safetensors"), _File("second-begun.safetensors")
-    embeddings, begun_embeddings, batches = _File("embeddings.npz"), _File("begun.npz"), _File("batches.npz")
+    initial_weights, second_initial_weights = _File("begun.safetensors"), _File("second-begun.safetensors")
+    embeddings, initial_embeddings, batches = _File("embeddings.npz"), _File("begun.npz"), _File("batches.npz")
     probe, classifier = _File("probe.safetensors"), _File("classifier.safetensors")
     metrics_file, histograms_file, class_means_file = (
         _File("metrics.csv"),
@@ -112,7 +112,7 @@ class Run:
             *names: What the run is, joined by hyphens.
 
         Raises:
-            ValueError: The root cannot be written, or its path is no text.
+            ValueError: The root cannot be written, or its path is not valid UTF-8.
         """
         check_text(root.absolute())
         name = as_text("-".join([datetime.now().astimezone().strftime("%Y-%m-%d-%H%M%S"), *names]))
@@ -134,7 +134,7 @@ class Run:
         """Open a run, whole or not, by either of its names.
 
         Raises:
-            ValueError: There is no such folder, or it is no run's.
+            ValueError: There is no such folder, or it is not a run's.
         """
         path = Path(folder).absolute()
         other = path.with_name(
@@ -261,9 +261,9 @@ class Run:
             raise ValueError(f"expected a run with a trained encoder, got {got}")
         return with_weights(instantiate(spec, nn.Module) if is_spec(spec) else spec, weights).eval()
 
-    def encoder_as_begun(self, side: Side = "first") -> nn.Module | None:
+    def initial_encoder(self, side: Side = "first") -> nn.Module | None:
         """Rebuild a side's encoder with the weights that it began with; None where the run does not have them."""
-        weights = self.begun_weights if side == "first" else self.second_begun_weights
+        weights = self.initial_weights if side == "first" else self.second_initial_weights
         there = weights.is_file()
         return with_weights(instantiate(self.encoder_spec(side), nn.Module), weights) if there else None
 
@@ -273,7 +273,7 @@ class Run:
         if "encoder" not in facts.get("parts", {}):
             got = f"got {self.folder}, which has none: name a run that was trained"
             raise ValueError(f"expected a run with an encoder, {got}")
-        spec = facts["second"]["encoder"] if self._of_second(side) else facts["parts"]["encoder"]
+        spec = facts["second"]["encoder"] if self._has_second_encoder(side) else facts["parts"]["encoder"]
         new_spec = replaced(spec, module)
         if module is not None and new_spec == spec:
             got = type(module).__name__
@@ -282,9 +282,9 @@ class Run:
 
     def weights_of(self, side: Side) -> Path:
         """Return the file of the weights of a side's encoder."""
-        return self.second_weights if self._of_second(side) else self.weights
+        return self.second_weights if self._has_second_encoder(side) else self.weights
 
-    def _of_second(self, side: Side) -> bool:
+    def _has_second_encoder(self, side: Side) -> bool:
         if side not in get_args(Side):
             raise ValueError(f"expected side as first or second, got {side!r}")
         second = self.metadata.get("second")
@@ -292,16 +292,16 @@ class Run:
             raise ValueError(f"expected a run of pairs for the second side, got {self.folder}: leave out the side")
         return side == "second" and (second or {}).get("encoder") is not None
 
-    def save_encoder(self, encoder: nn.Module, side: Side = "first", *, begun: bool = False) -> None:
-        """Write a side's weights: of the trained encoder, or if `begun` those that it begins with."""
+    def save_encoder(self, encoder: nn.Module, side: Side = "first", *, initial: bool = False) -> None:
+        """Write a side's weights: of the trained encoder, or if `initial` those that it begins with."""
         first, second = (
-            (self.begun_weights, self.second_begun_weights) if begun else (self.weights, self.second_weights)
+            (self.initial_weights, self.second_initial_weights) if initial else (self.weights, self.second_weights)
         )
         self._save(encoder.state_dict(), first if side == "first" else second)
 
-    def drop_begun(self) -> None:
+    def drop_initial(self) -> None:
         """Remove the weights that encoders began with, which only a run that goes on needs."""
-        for weights in (self.begun_weights, self.second_begun_weights):
+        for weights in (self.initial_weights, self.second_initial_weights):
             weights.unlink(missing_ok=True)
 
     def _save(self, tensors: Mapping[str, Tensor], path: Path) -> None:
@@ -316,18 +316,18 @@ class Run:
 
     def writing(self, name: str) -> AbstractContextManager[Path]:
         """Give a path to write beside a file, which then takes its place: no half file is ever under its name."""
-        return written_whole(self.folder / name)
+        return atomic_write(self.folder / name)
 
     def adopt_checkpoint(self, beside: Path) -> None:
         """Let a checkpoint that was just written take its place; the last becomes the one before.
 
         At every moment one of the two is whole.
         """
-        synced(beside)
+        fsync(beside)
         if self.checkpoint.exists():
             self.checkpoint.replace(self.checkpoint_before)
         beside.replace(self.checkpoint)
-        synced(self.folder)
+        fsync(self.folder)
 
     def finalize(self) -> "Run":
         """Rename the folder to its final name."""
@@ -373,20 +373,20 @@ def remove_if_idle(run: Run, note: str, *, new: bool = True) -> Generator[None]:
 
 
 @contextmanager
-def written_whole(path: Path) -> Generator[Path]:
-    """Give a path beside a file, which takes its place once it is on the disk, and is removed after a failure."""
+def atomic_write(path: Path) -> Generator[Path]:
+    """Yield a temporary path; on success it is synced to the disk and replaces `path`, else it is removed."""
     beside = path.with_name(f"{path.name}.new")
     try:
         yield beside
-        synced(beside)
+        fsync(beside)
         beside.replace(path)
         with suppress(OSError):  # some file systems, and Windows, cannot sync a folder
-            synced(path.parent)
+            fsync(path.parent)
     finally:
         beside.unlink(missing_ok=True)
 
 
-def synced(path: Path) -> None:
+def fsync(path: Path) -> None:
     """Wait until a file's or a folder's contents are on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:

@@ -58,7 +58,7 @@ def format_number(value: float, low: float, high: float, sign: str = "") -> str:
 
 
 def one_line(text: str, most: int = MAX_NAME_LETTERS) -> str:
-    """Return a text, such as the name of a class, in one line of at most so many letters."""
+    """Return a text, such as the name of a class, in one line of at most `most` letters."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
 

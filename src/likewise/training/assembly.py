@@ -98,7 +98,7 @@ def assemble(
     widths: Sequence[int] | None = None,
     fine_tuning: FineTuning | None = None,
     weights: str | None = None,
-    begun: Run | None = None,
+    resumed: Run | None = None,
     network: nn.Module | None = None,
     unlabelled: Literal["left-out", "own-class"] = "left-out",
 ) -> Assembled:
@@ -114,7 +114,7 @@ def assemble(
         widths: Numbers of first features of which the loss is the mean, see `Matryoshka`; None: all features alone.
         fine_tuning: What of the encoder is trained, and at what rate. None: all, at the optimizer's.
         weights: A file of weights that the encoder begins with; see `load_weights`. None: those it has.
-        begun: The run that goes on, whose weights that the encoder began with are taken, if it has them.
+        resumed: The run that goes on; its encoder's initial weights are taken, if it has them.
         network: The network that is trained, or its encoder, in the place of the one that is described.
         unlabelled: What a loss that takes classes does with samples without one; others are trained on all.
 
@@ -131,7 +131,7 @@ def assemble(
         raise ValueError(f"expected training samples with a label, got none of {len(train):,}: check the labels")
     torch.manual_seed(seed)
     before = [note for run in _earlier_runs(specs) for note in _overlap_notes(run, specs, parts)]
-    encoder, origin, taken = make_encoder(specs, train, begun, weights, network)
+    encoder, origin, taken = make_encoder(specs, train, resumed, weights, network)
     if origin:
         torch.manual_seed(seed)  # what follows is the same wherever the weights were found
     specs["head"] = (
@@ -141,7 +141,7 @@ def assemble(
         head = None if specs["head"] is None else instantiate(specs["head"], Head)
         inputs = instantiate_all(specs.get("inputs"), LossInput)
     else:
-        head, (encoder, inputs) = None, make_towers(specs, chosen, encoder, train, train.counterparts, begun=begun)
+        head, (encoder, inputs) = None, make_towers(specs, chosen, encoder, train, train.counterparts, resumed=resumed)
     loss: Any = _loss(specs, train, head.embedding_dim if head else encoder.feature_dim)
     module = Pretraining(
         encoder,

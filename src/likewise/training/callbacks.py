@@ -253,8 +253,8 @@ class Pace(Callback):
         steps = trainer.estimated_stepping_batches
         if self._told or self._first is None or math.isinf(steps):
             return
-        begun, at = self._first
-        counted, gone = trainer.global_step - begun, time.monotonic() - at
+        start_step, at = self._first
+        counted, gone = trainer.global_step - start_step, time.monotonic() - at
         if counted < PACE_STEPS or gone < PACE_SECONDS:
             return
         self._told = True

@@ -35,7 +35,7 @@ class Checkpoints(Callback):
     """Save the state of a training every epoch, every few minutes and at its end, and its curves.
 
     Checkpoints are saved after a step of the optimizer, since accumulated gradients are not saved. Each is written
-    under a temporary name, synced, and renamed; the previous one is kept. After SIGTERM, one more is saved and the
+    under a temporary name, fsync, and renamed; the previous one is kept. After SIGTERM, one more is saved and the
     training ends.
 
     Args:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from likewise.data import LazyInputs, Samples, Texts, inputs_for_encoder
-from likewise.instantiate import Spec, as_list, class_of, defaults, description, instantiate, is_spec, spec_of
+from likewise.instantiate import Spec, as_list, class_of, defaults, instantiate, is_spec, recorded_spec, spec_of
 from likewise.models import Encoder, FromRun, Head, NoHead, Projected, Wrapped
 from likewise.models.weights import load_weights
 from likewise.runs import Run
@@ -18,13 +18,13 @@ KINDS = {0: "texts", 1: "vectors", 3: "images"}
 
 
 def make_encoder(
-    specs: dict[str, Any], train: Samples, begun: Run | None, weights: str | None, network: nn.Module | None
+    specs: dict[str, Any], train: Samples, resumed: Run | None, weights: str | None, network: nn.Module | None
 ) -> tuple[Encoder, str, list[str]]:
     """Make the encoder with its first weights; return also where they are from, "" if random, and notes on them."""
-    known = None if begun is None else begun.encoder_as_begun()
-    if begun is not None and isinstance(known, Encoder):
-        specs["encoder"] = begun.metadata["parts"]["encoder"]
-        return known, begun.metadata["begins_with"], []
+    known = None if resumed is None else resumed.initial_encoder()
+    if resumed is not None and isinstance(known, Encoder):
+        specs["encoder"] = resumed.metadata["parts"]["encoder"]
+        return known, resumed.metadata["begins_with"], []
     encoder = _encoder(specs, train, network)
     if weights is not None:
         return encoder, str(weights), [f"weights: {load_weights(encoder, weights)}"]
@@ -40,10 +40,10 @@ def _encoder(specs: dict[str, Any], train: Samples, network: nn.Module | None = 
     else:
         encoder = network if isinstance(network, Encoder) else Wrapped(train.input_shape, network)
         if spec["init_args"].get("module") is not None:  # that of Given
-            spec = specs["encoder"] = description(encoder)[0]
+            spec = specs["encoder"] = recorded_spec(encoder)[0]
             spec["init_args"]["input_shape"] = shape
         if isinstance(encoder, Wrapped):
-            spec["init_args"]["module"] = description(encoder.module)[0]
+            spec["init_args"]["module"] = recorded_spec(encoder.module)[0]
     if isinstance(encoder, FromRun):
         spec = specs["encoder"] = encoder.spec
         if encoder.trained:
@@ -64,7 +64,7 @@ def make_towers(
     train: Samples,
     counterparts: Samples,
     *,
-    begun: Run | None,
+    resumed: Run | None,
 ) -> tuple[Encoder, list[LossInput]]:
     """Make the encoders of both sides of pairs, each with its head behind it, which the run keeps; note their Specs."""
     input_specs = as_list(specs.get("inputs"))
@@ -80,9 +80,9 @@ def make_towers(
             "encoder": normalize_spec(chosen.get("encoder") or usual),
             "head": normalize_spec(chosen.get("head") or first_head),
         }
-        known = None if begun is None else begun.encoder_as_begun("second")
-        if begun is not None and isinstance(known, Encoder):
-            second, specs["second"] = known, begun.metadata["second"]["encoder"]
+        known = None if resumed is None else resumed.initial_encoder("second")
+        if resumed is not None and isinstance(known, Encoder):
+            second, specs["second"] = known, resumed.metadata["second"]["encoder"]
         else:
             second, specs["second"] = _with_head(tower_specs, _encoder(tower_specs, counterparts))
         tower = SecondTower(
@@ -93,7 +93,8 @@ def make_towers(
     elif counterparts.input_shape == encoder.input_shape:
         tower = instantiate(ours or {}, SecondTower)
         sides = train.inputs, counterparts.inputs
-        has_tokens = "from_run" in specs or (begun is not None and begun.begun_weights.is_file())  # with its weights
+        # a vocabulary comes with the weights
+        has_tokens = "from_run" in specs or (resumed is not None and resumed.initial_weights.is_file())
         if not has_tokens and isinstance(sides[0], Texts) and isinstance(sides[1], Texts):
             encoder.observe(Texts([*sides[0].strings, *sides[1].strings]))
     else:

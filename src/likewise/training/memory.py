@@ -32,14 +32,14 @@ STAT_FILES = ("/sys/fs/cgroup/memory.stat", "/sys/fs/cgroup/memory/memory.stat")
 
 
 class SavedMemory(NamedTuple):
-    """The bytes of what is kept for the backward: fixed, and for each of at most so many inputs."""
+    """The bytes of what is kept for the backward: fixed, and for each of at most `inputs` inputs."""
 
     fixed: float
     each: float
     inputs: int
 
     def of(self, inputs: int) -> float:
-        """Return the bytes with so many inputs at a time."""
+        """Return the bytes with `inputs` inputs at a time."""
         return max(0.0, self.fixed + self.each * min(inputs, self.inputs))
 
 
@@ -62,7 +62,7 @@ class Need(NamedTuple):
         return max(line.inputs for line in self.sums)
 
     def of(self, inputs: int) -> int:
-        """Return the bytes with so many inputs at a time."""
+        """Return the bytes with `inputs` inputs at a time."""
         kept = sum(line.of(inputs) for line in self.sums)
         largest = max((line.of(inputs) for line in self.largest), default=0.0)
         return round(HEAP_FACTOR * (self.weights + kept + 2 * largest))

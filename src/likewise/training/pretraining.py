@@ -241,7 +241,7 @@ class Pretraining(lightning.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def _fit_schedule(self, steps: float, rate: float) -> None:
-        """Fit the schedule into a training of so many steps; a ValueError tells that it would train nothing."""
+        """Fit the schedule into a training of `steps` steps; raise a ValueError if it would train nothing."""
         finite = range(int(steps) if math.isfinite(steps) else 0)
         of_epoch, until = self._steps_of_epoch(), self.fine_tuning.unfreeze_epoch
         if finite and math.isfinite(of_epoch):

@@ -26,7 +26,7 @@ class Schedule(Described, ABC):
         """
 
     def within(self, steps: int, of_epoch: int) -> "Schedule":
-        """Return what a training of so many steps can follow, of which an epoch has `of_epoch`: itself, as a rule."""
+        """Return the schedule for a training of `steps` steps, `of_epoch` in an epoch: itself, as a rule."""
         del steps, of_epoch
         return self
 

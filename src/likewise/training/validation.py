@@ -182,10 +182,11 @@ class Validation(Callback):
 class ValidationScores(Callback):
     """Log the scores of an epoch that was validated, on every process, and end a training that no longer gets better.
 
-    Other callbacks may monitor them as validation/<evaluation>/<metric>. With `patience` the training ends once so many
-    validations in a row were no better than the best epoch, by the score that `best_epoch` takes, and `told` is called
-    with the best epoch and the last. All is seen from the scores that `Validation`, which is of the first process alone
-    and comes before, has saved in the run; so a training that is resumed ends where it would have ended.
+    Other callbacks may monitor them as validation/<evaluation>/<metric>. With `patience` the training ends once
+    that many validations in a row were no better than the best epoch, by the score that `best_epoch` takes, and
+    `told` is called with the best epoch and the last. All is seen from the scores that `Validation`, which is of
+    the first process alone and comes before, has saved in the run; so a training that is resumed ends where it
+    would have ended.
     """
 
     def __init__(

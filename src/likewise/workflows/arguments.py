@@ -13,7 +13,7 @@ from likewise.configuration.options import FILLED_OPTIONS, PARTS, SOURCES, Train
 from likewise.data import Augmentation, Batches, Sampler, Source, Split, Subset
 from likewise.data.given import write_data
 from likewise.evaluation import Evaluation
-from likewise.instantiate import Described, Spec, description, path_of, plain_value
+from likewise.instantiate import Described, Spec, path_of, plain_value, recorded_spec
 from likewise.losses import Loss, Matryoshka
 from likewise.models import Encoder, Head
 from likewise.runs import Run, Side
@@ -100,7 +100,7 @@ def named_objects(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], nn.Modu
         if part == "encoder":
             network = _network(value)
             ours = isinstance(value, Encoder) and type(value).__module__.startswith("likewise.")
-            options[part] = _describe_object(part, value) if ours and description(value)[1] else GIVEN_NETWORK
+            options[part] = _describe_object(part, value) if ours and recorded_spec(value)[1] else GIVEN_NETWORK
         elif part == "data" and not isinstance(value, Source):
             runs, label = options.get("runs", TrainOptions.runs), options.get("data.label")
             options[part] = str(write_data(value, Path(runs), label if isinstance(label, str) else None))
@@ -143,7 +143,7 @@ def _describe_object(part: str, value: Any) -> Any:
     if isinstance(value, Matryoshka):
         remedy = f"give loss={type(value.loss).__name__}(...) and widths={[*value.widths]}"
         raise ValueError(f"expected a loss by itself as {part}, got Matryoshka: {remedy}")  # noqa: TRY004 - bad input
-    spec, again = description(value)
+    spec, again = recorded_spec(value)
     if not isinstance(value, base or Described):
         named = f"likewise.{base.__module__.split('.')[1]}" if base else ""
         remedy = f"take {named}.{name}" if base and hasattr(import_module(named), name) else "name a class of likewise"

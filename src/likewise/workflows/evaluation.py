@@ -127,8 +127,10 @@ def _evaluate_run(config: EvaluateOptions, progress: Progress) -> Run:
             progress.log("encoding ...")
             arguments = (run, encoder, samples, progress, classifier and classifier.with_predictions)
             features = scoring.encode_parts(*arguments, second=second, workers=config.workers, most=most, anew=True)
-        begun = _as_begun(run, features, options, progress)
-        scoring.evaluate_features(run, features, samples, options, progress, begun=begun, refit=refit, device=device)
+        initial = _initial_features(run, features, options, progress)
+        scoring.evaluate_features(
+            run, features, samples, options, progress, initial=initial, refit=refit, device=device
+        )
         scoring.write_report(run, samples, options, progress, features)
         if encoder is not None:
             scoring.say_lost(run, progress)
@@ -168,18 +170,18 @@ def _samples(run: Run, progress: Progress, *, needed: bool) -> tuple[Parts | Non
         return None, refit
 
 
-def _as_begun(
+def _initial_features(
     run: Run, features: evaluation.FeatureParts, options: scoring.EvaluationOptions, progress: Progress
 ) -> evaluation.FeatureParts | None:
     """Return the run's features by its encoder as it began, if they are of the same samples."""
-    if not run.begun_embeddings.is_file():
+    if not run.initial_embeddings.is_file():
         return None
-    begun = options.capped(scoring.features_as_begun(run))
-    pairs = zip(begun, options.capped(features), strict=True)
+    initial = options.capped(scoring.initial_features(run))
+    pairs = zip(initial, options.capped(features), strict=True)
     if not all(torch.equal(before.numbers, now.numbers) for before, now in pairs):
         progress.log("the encoder as it began is left out: the run has its features of other samples")
         return None
-    return begun
+    return initial
 
 
 def _encoders(run: Run, device: torch.device) -> tuple[Any, Any]:

@@ -105,22 +105,22 @@ class Execution:
             for warning in run_summary.training_warnings(run.metadata, run.metrics):
                 self.progress.log(f"warning: {warning}")
             scoring.write_report(run, ready.parts, self.evaluations, self.progress, features)
-        run.drop_begun()
+        run.drop_initial()
         scoring.note_lost(run, ready.data.lost)
         scoring.say_lost(run, self.progress)
         finished = run.finalize()
         drop_checkpoints(finished, keep=self.config.keep_checkpoints)
         return finished
 
-    def _features_as_begun(self, device: torch.device) -> FeatureParts | None:
+    def _initial_features(self, device: torch.device) -> FeatureParts | None:
         module, most = self.ready.module, self.evaluations.evaluation_samples
-        first = self.run.encoder_as_begun()
-        second = first if module.second in {None, module.encoder} else self.run.encoder_as_begun("second")
+        first = self.run.initial_encoder()
+        second = first if module.second in {None, module.encoder} else self.run.initial_encoder("second")
         if not isinstance(first, Encoder) or not isinstance(second, Encoder):
             return None
         other = None if module.second is None else second.to(device)
         arguments = self.run, first.to(device), self.ready.parts, self.progress
-        return scoring.encode_as_begun(*arguments, second=other, workers=self.config.workers, most=most)
+        return scoring.encode_initial(*arguments, second=other, workers=self.config.workers, most=most)
 
     @property
     def _trained(self) -> bool:
@@ -138,9 +138,9 @@ class Execution:
         if (predictor := module.predictor(features)) is not None:
             run.write(run.classifier.name, predictor.to_bytes())
         device = device_of(self.trainer_arguments)
-        begun = self._features_as_begun(device) if self._trained else None
+        initial = self._initial_features(device) if self._trained else None
         arguments = (run, features, ready.parts, self.evaluations, self.progress)
-        evaluate_features(*arguments, begun=begun, refit=ready.refit, trained=self._trained, device=device)
+        evaluate_features(*arguments, initial=initial, refit=ready.refit, trained=self._trained, device=device)
         return features
 
     def _train(self) -> None:

@@ -47,7 +47,7 @@ def in_our_words(message: str) -> str:
     epochs = re.search(r"current_epoch=(\d+), but you have set Trainer\(max_epochs=(\d+)\)", message)
     if epochs is None:
         return message.rstrip(".")
-    return f"expected --trainer.max_epochs of at least {epochs[1]}, got {epochs[2]}: so many epochs are done"
+    return f"expected --trainer.max_epochs of at least {epochs[1]}, got {epochs[2]}: {epochs[1]} epochs are done"
 
 
 def device_of(trainer: Mapping[str, Any]) -> torch.device:

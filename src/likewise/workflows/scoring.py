@@ -139,7 +139,7 @@ def encode_parts(
     return with_origin(features, parts, lambda: (encoder, second))
 
 
-def encode_as_begun(
+def encode_initial(
     run: Run,
     encoder: Encoder,
     parts: Parts,
@@ -150,22 +150,22 @@ def encode_as_begun(
     most: int | None = None,
 ) -> FeatureParts:
     """Encode the samples by the encoder as it began, and save the features; or load those saved."""
-    if not run.begun_embeddings.is_file():
+    if not run.initial_embeddings.is_file():
         some = zip(PARTS, capped([parts.train, parts.validation, parts.test], most), strict=True)
         how: Any = {"progress": progress.bar, "second": second, "workers": workers}
         encoded_parts = [few.of(features_of(few.samples, encoder, part, **how)) for part, few in some]
-        with run.writing(run.begun_embeddings.name) as path:
+        with run.writing(run.initial_embeddings.name) as path:
             save_features(path, FeatureParts(*encoded_parts))
-    return with_origin(features_as_begun(run), parts, lambda: (encoder, second))
+    return with_origin(initial_features(run), parts, lambda: (encoder, second))
 
 
-def features_as_begun(run: Run) -> FeatureParts:
+def initial_features(run: Run) -> FeatureParts:
     """Load the features that a run keeps of the encoder as it began."""
 
     def mark(part: Features) -> Features:
         return replace(part, kind=BEGUN, counterparts=None if part.counterparts is None else mark(part.counterparts))
 
-    return FeatureParts(*map(mark, load_features(run.begun_embeddings)))
+    return FeatureParts(*map(mark, load_features(run.initial_embeddings)))
 
 
 def forget() -> None:
@@ -260,7 +260,7 @@ def evaluate_features(
     options: EvaluationOptions,
     progress: Progress,
     *,
-    begun: FeatureParts | None = None,
+    initial: FeatureParts | None = None,
     refit: bool,
     trained: bool = True,
     device: torch.device = CPU,
@@ -280,7 +280,7 @@ def evaluate_features(
         progress.log(f"no evaluation applies to {features.test.label_kind or 'samples without labels'}")
         return
     raw = None if samples is None or not len(samples.train) else raw_features(samples, features)
-    beside = [_Beside.of(other, features, evaluations, device) for other in (begun, raw) if other is not None]
+    beside = [_Beside.of(other, features, evaluations, device) for other in (initial, raw) if other is not None]
     beside = [other for other in beside if other.evaluations]
     same = " and ".join(
         f"{FEATURE_NAMES[other.given.test.kind]}{f', with {format_settings(other.fewer)}' if other.fewer else ''}"

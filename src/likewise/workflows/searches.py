@@ -27,7 +27,7 @@ from likewise.models import reads_texts
 from likewise.report.page import Shown, write_neighbours
 from likewise.runs import Run, Side
 from likewise.runs.machine import device_named
-from likewise.runs.run import written_whole
+from likewise.runs.run import atomic_write
 from likewise.runs.score_format import aligned, one_line
 from likewise.workflows.mining import mine
 from likewise.workflows.progress import PRINTED, Progress
@@ -321,7 +321,7 @@ def _write_page(
     run = sides["others"][1].run
     name = run.name if run else "an encoder"
     introduction = f"Similarities are cosines of the features of {name}; 1 is the same direction."
-    with written_whole(path) as beside:
+    with atomic_write(path) as beside:
         write_neighbours(beside, f"Search with {name}", introduction, shown, pictures)
 
 

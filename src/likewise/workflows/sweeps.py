@@ -72,7 +72,7 @@ def sweep(
         seeds: N for the seeds 0 to N-1, or a list of seeds.
         grid: Options with several values, of which every combination is a setting.
         tune: Options whose value validation chooses for each setting, with the values to try.
-        trials: At most so many combinations of what is tuned, drawn at random. None: all.
+        trials: The number of combinations of `tune` that are tried, drawn at random. None: all.
         tune_by: The evaluation that chooses, such as kNN. None: the linear probe, or the first.
         split_seeds: Whether the data is split anew with each seed.
         output: The sweep's folder. None: sweeps/DATE.

@@ -200,7 +200,7 @@ def _assemble(
     tuned = FineTuning(config.freeze, unfreeze_epoch=config.unfreeze_epoch, **rates)
     arguments = config.seed, config.chunk_size, config.workers, config.temperature_rate_factor
     make = partial(assemble, chosen_parts(config), *arguments, weights=config.weights, unlabelled=config.unlabelled)
-    ready = make(widths=config.widths, fine_tuning=tuned, begun=before, network=network)
+    ready = make(widths=config.widths, fine_tuning=tuned, resumed=before, network=network)
     evaluations = EvaluationOptions.of(config)
     check_applicable(ready.parts, evaluations, predicts=ready.module.predicts)
     best, patience, every = config.keep == "best", config.patience, epochs_between(config, ready, evaluations)
@@ -226,9 +226,9 @@ def _describe(run: Run, ready: Assembled, config: TrainOptions) -> None:
     run.describe(ready.metadata | recipe | origin | {"begins_with": ready.origin})
     first, second = ready.module.encoder, ready.module.second
     if ready.origin:
-        run.save_encoder(first, begun=True)
+        run.save_encoder(first, initial=True)
     if second is not None and second is not first and second.origin:
-        run.save_encoder(second, "second", begun=True)
+        run.save_encoder(second, "second", initial=True)
     similarity = getattr(ready.module.loss, "label_similarity", None)
     if isinstance(similarity, torch.Tensor):
         run.save_label_similarity(similarity)

@@ -1,4 +1,4 @@
-"""Spatial changes of images: random resized crops, flips and blur, affine maps, and shifts by whole pixels."""
+"""Image augmentations: random resized crops, flips and blur, affine maps, and shifts by whole pixels."""
 
 import math
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from likewise.data.augmentation.augmentation import (
 )
 
 TRIES = 10  # boxes, before the centre is taken
-NUMBERS = 4 * (TRIES + 1) + 1  # from [0, 1), which a random box and its flip take
+DRAWS_PER_CROP = 4 * (TRIES + 1) + 1  # uniform draws from [0, 1) for a random box and its flip
 NO_BLUR_SHARPNESS = 1e4  # makes a kernel of only its middle: exp(−10,000) is 0
 Weights = tuple[Float[Tensor, "n new_h h"], Float[Tensor, "n new_w w"]]  # of rows and of columns
 
@@ -86,7 +86,7 @@ class RandomResizedCrop(ImageAugmentation):
     def weights(self, images: Float[Tensor, "n ch h w"], draw: Draw) -> Weights:
         """Sample boxes and flips, and return the weights of rows and columns, (N, new, old), that make the crops."""
         height, width = images.shape[-2:]
-        boxes = self.boxes(uniform(draw, images, NUMBERS), height, width)
+        boxes = self.boxes(uniform(draw, images, DRAWS_PER_CROP), height, width)
         new = (height, width) if self.size is None else (self.size, self.size)
         return crop_weights(boxes, (height, width), new)
 
@@ -161,8 +161,9 @@ def bilinear(
     """Return antialiased bilinear weights that resize a section of pixels.
 
     A new pixel at c weights the old pixel at p in proportion to max(0, s − |p − c|), for p within the section, where
-    s = max(1, length / new) is the reach. Positions are measured from the section's middle, so that a flip is the
-    direction −1. c is split into a whole number and a remainder, which keeps p − c accurate in large images.
+    s = max(1, length / new) is half the width of the triangle filter. Positions are measured from the section's middle,
+    so that a flip is the direction −1. c is split into a whole number and a remainder, which keeps p − c accurate in
+    large images.
     """
     half = length / 2
     places = torch.arange(0.5, old, device=start.device) - (start + half)[..., None]
@@ -180,7 +181,7 @@ def bilinear(
 @final
 @dataclass(kw_only=True, repr=False, eq=False)
 class GaussianBlur(ImageAugmentation):
-    """Gaussian blur of some images, with a random width each and a mirrored border: two matrix products per image.
+    """Gaussian blur of some images, with a random σ each and a mirrored border: two matrix products per image.
 
     Args:
         sigma: Smallest and largest standard deviation of the Gaussian, in pixels.
@@ -215,7 +216,7 @@ class GaussianBlur(ImageAugmentation):
         return separable(images, *self.weights(images, draw, images.shape[-2:])).clamp_(0, 1)
 
     def weights(self, images: Tensor, draw: Draw, sides: tuple[int, ...]) -> Weights:
-        """Sample a width for each image, and return row and column weights that blur images of these sides."""
+        """Sample σ for each image, and return row and column weights that blur images of these sides."""
         size = self.size or max(3, min(sides) // 20 * 2 + 1)
         if min(sides) <= size // 2:
             got = f"{tuple(sides)}: choose a size of at most {2 * min(sides) - 1}"
@@ -290,7 +291,13 @@ class RandomAffine(ImageAugmentation):
         return moved.clamp_(0, 1)
 
     def _maps(self, numbers: Float[Tensor, "n 5"], height: int, width: int) -> Float[Tensor, "n 2 3"]:
-        """Return affine maps from output to input coordinates, in grid_sample's units of half a side."""
+        """Return affine maps from output to input coordinates, in grid_sample's units of half a side.
+
+        With an angle α, a shear by t = tan β, a size s, and a shift by shares (x, y) of the width w and the height h:
+
+            [ cos α          (t cos α − sin α) h / w ] / s    [ 2 x ]
+            [ sin α w / h    t sin α + cos α         ]        [ 2 y ]
+        """
         angle, slant, size, right, down = (numbers * 2 - 1).unbind(dim=1)
         angle = angle * math.radians(self.degrees)
         slant = torch.tan(slant * math.radians(self.shear))

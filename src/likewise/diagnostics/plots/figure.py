@@ -1,4 +1,4 @@
-"""The common parts of all figures: colours, axes, plain text, thumbnails of images, and elements of a page."""
+"""The common parts of all figures: colours, axes, plain text, thumbnails of images, and HTML of a page."""
 
 import base64
 import gzip
@@ -50,7 +50,7 @@ def script(*, figures: bool = True) -> Markup:
 
 
 def as_html(figure: go.Figure, name: str) -> Markup:
-    """Return a figure as an HTML element with an id that is drawn when it is seen, where the script is on the page.
+    """Return a figure as an HTML element, drawn when it is scrolled into view; the page needs `script()`.
 
     Example:
         >>> 'id="empty"' in as_html(go.Figure(), "empty")
@@ -64,7 +64,7 @@ def as_html(figure: go.Figure, name: str) -> Markup:
 def as_data(value: Any, name: str = "") -> Markup:
     r"""Return what JSON or a figure can hold as an element, with an id if any, that a page's scripts read.
 
-    Every letter that could end it is escaped.
+    `<`, `>` and `/` are escaped, so that no value can close the element.
 
     Example:
         >>> print(as_data({"a": "</b>"}))
@@ -86,7 +86,7 @@ def color(index: int, count: int) -> str:
 
 
 def palette(count: int) -> list[str]:
-    """Return colours for so many classes; of more than 24, some share one.
+    """Return colours of `count` classes; beyond 24, classes share colours.
 
     Example:
         >>> len(palette(3)), len(palette(100))
@@ -127,7 +127,7 @@ def styled(figure: go.Figure, **layout: Any) -> go.Figure:
 
 
 def thumbnails(images: Float[Tensor, "n ch h w"], side: int) -> Float[Tensor, "n 3 h2 w2"]:
-    """Return images from 0 to 1 with at most so many pixels a side; unless of three channels, the first in grey."""
+    """Return images from 0 to 1 with sides of at most `side` pixels; unless of three channels, the first in grey."""
     colour = images if images.shape[1] == 3 else images[:, :1].expand(-1, 3, -1, -1)
     longer = max(images.shape[-2:])
     if longer <= side:
@@ -136,8 +136,8 @@ def thumbnails(images: Float[Tensor, "n ch h w"], side: int) -> Float[Tensor, "n
     return functional.interpolate(colour, size=size, mode="bilinear", antialias=True, align_corners=False)
 
 
-def image_address(picture: UInt8[Tensor, "height width ch"], image_format: str = "png", **options: Any) -> str:
-    """Return an address that holds a picture, of three channels, or of four with opacity."""
+def image_data_uri(picture: UInt8[Tensor, "height width ch"], image_format: str = "png", **options: Any) -> str:
+    """Return a data URI of an RGB or RGBA image."""
     content = io.BytesIO()
     Image.fromarray(picture.numpy()).save(content, image_format, **options)
     return f"data:image/{image_format};base64,{base64.b64encode(content.getvalue()).decode()}"

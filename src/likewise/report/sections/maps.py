@@ -27,7 +27,7 @@ from likewise.runs.score_format import format_score
 from likewise.runs.scores import ENCODER, RAW, places_of
 
 MAX_TSNE = 1000  # samples laid out by t-SNE and UMAP, which take minutes for many more
-MIN_CLASS_SAMPLES = 8  # with so many classes that each had fewer samples, whole classes are chosen
+MIN_CLASS_SAMPLES = 8  # where there are so many classes that each had fewer samples, whole classes are chosen
 MAX_PCA = 60_000  # samples laid out by PCA
 MAX_RAW = 5000  # of these, samples whose raw inputs are laid out too
 MAX_PICTURES = 5000  # samples whose image or text is shown on hovering

@@ -62,7 +62,7 @@ def lead(view: RunView) -> str:
     return element("cards", cards) if cards else ""
 
 
-def encoder_less(view: RunView, feature_kind: str, evaluation: str, metric: str) -> Difference | None:
+def difference_from_baseline(view: RunView, feature_kind: str, evaluation: str, metric: str) -> Difference | None:
     """Compare the encoder with other features, paired; None where either was not evaluated, or on fewer samples."""
     kinds, scores = (ENCODER, feature_kind), view.by_features(evaluation, metric)
     ours, theirs = (view.outcomes.get((evaluation, metric, name, "test")) for name in kinds)
@@ -80,7 +80,7 @@ def _card(view: RunView, evaluation: str, metric: str) -> tuple[str, str, list[s
     for feature_kind, score in theirs.items():
         protocol = format_settings(score.protocol) if score.protocol != ours.protocol else ""
         lines.append(f"{feature_kind} {format_score(score)}" + (f", {protocol}" if protocol else ""))
-        difference = encoder_less(view, feature_kind, evaluation, metric)
+        difference = difference_from_baseline(view, feature_kind, evaluation, metric)
         if difference is not None:
             lines.append(f"difference {difference_words(difference)}" + (" points" if ours.metric.is_share else ""))
     return marked(f"{evaluation}, {metric}", ours.metric), value, [*lines, *ours.notes]
@@ -93,7 +93,7 @@ def _tabulate_scores(view: RunView, every: Mapping[tuple[str, str], Mapping[str,
         ours, name = scores[ENCODER], f"{evaluation}, {metric}"
         line = [marked(name, ours.metric), format_score(ours)]
         for feature_kind in BASELINES:
-            difference = encoder_less(view, feature_kind, evaluation, metric)
+            difference = difference_from_baseline(view, feature_kind, evaluation, metric)
             line.append("" if feature_kind not in scores else format_score(scores[feature_kind]))
             line.append("" if difference is None else difference_words(difference, share=ours.metric.is_share))
         lines.append([*line, format_count(ours.count, ours.counted)])

@@ -1,4 +1,4 @@
-"""Sections: the parts that a page is made of."""
+"""Sections: the parts of a report page."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -49,12 +49,12 @@ class Section(ABC):
 
     @abstractmethod
     def content(self, views: Sequence[RunView]) -> Content | None:
-        """Return what to show; None where there is nothing, such as pictures of a run whose samples are vectors.
+        """Return what to show; None to leave the section out, such as pictures where samples are vectors.
 
         Args:
             views: The runs that the page is about, one or several, as `runs` says.
         """
 
     def fits(self, count: int) -> bool:
-        """Tell whether it is for a page about so many runs."""
+        """Tell whether the section is for a page of `count` runs."""
         return self.runs == "any" or (self.runs == "one") == (count == 1)

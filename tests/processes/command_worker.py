@@ -175,11 +175,11 @@ def _at_file(name):
     """Die when a file is written, and not yet under its name."""
     from likewise.runs import run  # noqa: PLC0415 - likewise
 
-    synced = run.synced
+    fsync = run.fsync
 
     def patched(path):
         if path.name == f"{name}.new":
             end()
-        synced(path)
+        fsync(path)
 
-    run.synced = patched
+    run.fsync = patched

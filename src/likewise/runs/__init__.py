@@ -4,9 +4,9 @@ from pathlib import Path
 
 from torch import nn
 
-from likewise.runs.run import Run, Side, Stage, synced
+from likewise.runs.run import Run, Side, Stage, fsync
 
-__all__ = ["Run", "Side", "Stage", "load_encoder", "synced"]
+__all__ = ["Run", "Side", "Stage", "fsync", "load_encoder"]
 
 
 def load_encoder(run: Path | str, module: nn.Module | None = None) -> nn.Module:

@@ -36,7 +36,7 @@ class Step(nn.Module):
 
 def main() -> None:
     """Train on pairs of noisy copies, and print the loss before and after."""
-    alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511"}
+    alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     os.environ |= alone | dict(os.environ)
     deepspeed.init_distributed("nccl" if torch.cuda.is_available() else "gloo")
     rank, world = dist.get_rank(), dist.get_world_size()

@@ -31,7 +31,7 @@ class Step(nn.Module):
 
 def main() -> None:
     """Train on pairs of noisy copies, and print the loss before and after."""
-    one: dict[str, Any] = {"init_method": "tcp://127.0.0.1:29512", "rank": 0, "world_size": 1}
+    one: dict[str, Any] = {"store": dist.HashStore(), "rank": 0, "world_size": 1}
     alone = {} if "RANK" in os.environ else one
     gpu = torch.cuda.is_available() and not alone
     dist.init_process_group("nccl" if gpu else "gloo", **alone)

@@ -285,10 +285,8 @@ class Scaled(Derived):
         symmetric_at = base.symmetric_at if anchors is None and references is None else None
         super().__init__(base, is_nonnegative=nonnegative, symmetric_at=symmetric_at)
         self.factor = factor
-        self.anchors, self.references = (None if x is None else x.clone() for x in (anchors, references))
-        self.is_learned = base.is_learned or any(
-            x is not None and x.requires_grad for x in (self.anchors, self.references)
-        )
+        kept = self.anchors, self.references = tuple(None if x is None else x.clone() for x in (anchors, references))
+        self.is_learned = base.is_learned or any(x is not None and x.requires_grad for x in kept)
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
         result = self.base.tile(rows, columns, dtype, device) * self.factor

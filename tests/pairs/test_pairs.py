@@ -269,6 +269,14 @@ def test_rows_without_pairs_have_no_support_after_scaling():
     assert scaled.mean_over_row().row_sum().tolist() == [1, 1, 1, 0]
 
 
+def test_a_weight_that_is_scaled_without_gradients_is_constant():
+    with torch.no_grad():
+        scaled = pairs.AllPairs(2, 2).scale(anchors=torch.ones(2, requires_grad=True))
+        assert scaled.mean_over_row().row_sum().tolist() == [1, 1]
+    assert not scaled.is_learned
+    assert scaled.learned() == []
+
+
 def test_tiny_weights_have_support():
     """A weight too small for float32 is a weight."""
     tiny = pairs.Explicit(torch.full((1, 2), 1e-50, dtype=DOUBLE))

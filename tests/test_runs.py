@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import likewise as lw
+from likewise.configuration import resolve
 from likewise.instantiate import class_of, instantiate
 from likewise.models import MLP, ConvNet, Encoder, FromRun, Wrapped
 from likewise.runs import Run
@@ -64,8 +65,14 @@ def test_of_a_run_that_is_not_there_the_newest_nearby_are_named(tmp_path, monkey
         os.utime(run.folder / "run.json", (number, number))
     names = [str(path) for path in sorted(Path("runs").iterdir(), key=lambda path: path.name[-9:], reverse=True)]
     for name in ("runs/gone", "gone"):
-        with pytest.raises(ValueError, match=rf"does not exist: .*; nearby: {re.escape(', '.join(names[:5]))}$"):
+        told = rf"does not exist: .*; nearby: {re.escape(', '.join(names[:5]))}$"
+        with pytest.raises(ValueError, match=told):
             Run.open(name)
+        for verb, options in (("train", {"resume": name}), ("evaluate", {"source": name}), ("export", {"run": name})):
+            with pytest.raises(ValueError, match=told):
+                resolve(options, verb=verb)
+    with pytest.raises(ValueError, match=r"got gone, which does not exist: correct it$"):  # data are no runs
+        resolve({"data": "Arrays", "data.path": "gone"})
 
 
 @pytest.mark.parametrize("trained", [False, True])

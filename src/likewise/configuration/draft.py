@@ -11,7 +11,7 @@ from likewise.configuration.classes import MISSING, SECTION_NAMES, Class, Parame
 from likewise.configuration.guesses import class_named, near_classes, near_options
 from likewise.configuration.options import DEFAULTS, FILLED_OPTIONS, HIDDEN_OPTIONS, RECORDS, TRAINER
 from likewise.configuration.values import FLAG, Option, Part, parse, plain
-from likewise.files.detection import first_rows
+from likewise.files.detection import first_rows, runs_near
 from likewise.instantiate import MAIN, as_list, class_of, is_spec
 
 
@@ -183,8 +183,10 @@ class ConfigBuilder:
         """Raise where a file that a part reads does not exist, before anything is imported to read it."""
         reads = parameter.required and takes(parameter.hint, Path)
         if reads and isinstance(value, str) and owner.path.startswith("likewise.") and not Path(value).exists():
-            called = self._called(name)
-            raise ValueError(f"expected a file or folder for {called}, got {value}, which does not exist: correct it")
+            remedy = f"correct it{runs_near(Path(value)) if owner is self.root else ''}"
+            raise ValueError(
+                f"expected a file or folder for {self._called(name)}, got {value}, which does not exist: {remedy}"
+            )
 
     def _called(self, name: str) -> str:
         """Return what the help calls an option: its name, or the word of the one that needs none."""

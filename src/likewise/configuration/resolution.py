@@ -14,6 +14,7 @@ from likewise.configuration.guesses import ALIASES, are_texts, class_named, expa
 from likewise.configuration.options import DEFAULTS, OF_LOSSES, PARTS, RECORDS, RESUMED_WITH, SOURCES, TrainOptions
 from likewise.configuration.recipes import AUTO, SCRATCH, STARTS, TEXT_PAIRS, options_of, published_options
 from likewise.configuration.values import FLAG, Option, flat, folded
+from likewise.files.detection import runs_near
 from likewise.files.formats import PARTIAL_SUFFIX
 from likewise.instantiate import as_list, path_of
 
@@ -132,7 +133,8 @@ def _resumed(options: Sequence[Option]) -> list[Option]:
     path = Path(folder) if Path(folder).is_dir() else Path(folder.removesuffix(PARTIAL_SUFFIX))  # finished since
     lacks = "does not exist" if not path.is_dir() else "has no run.json"
     if not (path / "run.json").is_file():
-        raise ValueError(f"expected the folder of a run for --resume, got {folder}, which {lacks}: correct it")
+        remedy = f"correct it{runs_near(path)}"
+        raise ValueError(f"expected the folder of a run for --resume, got {folder}, which {lacks}: {remedy}")
     return [Option("config", str(path / "config.yaml")), *options]
 
 

@@ -40,6 +40,7 @@ _REFUSAL = (
     "which nothing here loads, since that runs code: where you trust it, save its weights alone, "
     "torch.save(module.state_dict(), path)"
 )
+MAX_NEARBY = 5  # runs that an error names
 
 
 def source_for(source: str | Path, data_options: Mapping[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
@@ -108,6 +109,17 @@ def near(where: Path) -> str:
     except (OSError, RuntimeError):  # a folder that may not be opened, or links in a circle
         return ""
     return suggest(missing.name.lower(), names, f"; the nearest folder is {missing.parent}", names=names)
+
+
+def runs_near(folder: Path) -> str:
+    """Return a hint at the runs beside a folder that does not exist, or in "runs" there, the newest first."""
+    patterns = () if folder.exists() else ("*/run.json", "runs/*/run.json")
+    try:
+        files = [file for pattern in patterns for file in folder.parent.glob(pattern)]
+        newest = sorted(files, key=lambda file: file.stat().st_mtime, reverse=True)
+    except OSError:  # one of them has just been finished, and renamed
+        return ""
+    return f"; nearby: {', '.join(str(file.parent) for file in newest[:MAX_NEARBY])}" if newest else ""
 
 
 def _of_folder(where: Path, data_options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

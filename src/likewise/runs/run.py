@@ -15,7 +15,7 @@ from typing import Any, Literal, Self, final, get_args
 
 from torch import Tensor, nn
 
-from likewise.files.detection import describe_pickle
+from likewise.files.detection import describe_pickle, runs_near
 from likewise.files.formats import PARTIAL_SUFFIX, as_text, check_text, numbered
 from likewise.instantiate import instantiate, is_spec, rebuilding, replaced
 from likewise.runs import score_files
@@ -26,7 +26,6 @@ Stage = Literal["training", "evaluation", "finished"]
 """The next step of a run, or "finished"."""
 Side = Literal["first", "second"]
 """A side of pairs."""
-MAX_NEARBY = 5  # runs that an error names
 IDLE_FILES = {  # written before the first step; of the tools that log, their folders
     *("config.yaml", "run.json", "similarity.safetensors", "scores.csv", "outcomes.npz", "best.ckpt"),
     *("tensorboard", "wandb", "csv"),
@@ -146,8 +145,7 @@ class Run:
                 "has no run.json" if run_folder.is_dir() else "is a file" if run_folder.exists() else "does not exist"
             )
             problem = describe_pickle(run_folder) or f"which {what}: likewise train makes one"
-            if not run_folder.exists() and (nearby := _runs_near(Path(folder))):
-                problem += f"; nearby: {', '.join(map(str, nearby))}"
+            problem += runs_near(Path(folder))
             inside = (run.parent for depth in range(1, 4) for run in run_folder.glob("*/" * depth + "run.json"))
             if (run := next(inside, None)) is not None:
                 problem = f"which holds runs: name {run} ..."
@@ -347,16 +345,6 @@ def with_weights(encoder: nn.Module, weights: Path) -> nn.Module:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"expected the weights of this run's encoder in {weights}, got {reason}") from error
     return encoder
-
-
-def _runs_near(folder: Path) -> list[Path]:
-    """Return the runs beside a folder that does not exist, or in "runs" there, the newest first."""
-    files = [file for pattern in ("*/run.json", "runs/*/run.json") for file in folder.parent.glob(pattern)]
-    try:
-        newest = sorted(files, key=lambda file: file.stat().st_mtime, reverse=True)
-    except OSError:  # one of them has just been finished, and renamed
-        return []
-    return [file.parent for file in newest[:MAX_NEARBY]]
 
 
 @contextmanager

@@ -5,7 +5,6 @@ python fsdp.py        # or: torchrun --nproc-per-node 2 fsdp.py
 """
 
 import os
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -31,10 +30,10 @@ class Step(nn.Module):
 
 def main() -> None:
     """Train on pairs of noisy copies, and print the loss before and after."""
-    one: dict[str, Any] = {"store": dist.HashStore(), "rank": 0, "world_size": 1}
-    alone = {} if "RANK" in os.environ else one
-    gpu = torch.cuda.is_available() and not alone
-    dist.init_process_group("nccl" if gpu else "gloo", **alone)
+    alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    os.environ |= alone | dict(os.environ)
+    gpu = torch.cuda.is_available()
+    dist.init_process_group("nccl" if gpu else "gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if gpu else torch.device("cpu")
     torch.manual_seed(0)  # the same weights and data everywhere

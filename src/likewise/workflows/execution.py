@@ -28,7 +28,7 @@ from likewise.report.run_summary import run_verdict
 from likewise.report.run_view import RunView
 from likewise.runs import Run
 from likewise.runs.run import with_weights
-from likewise.runs.score_format import format_count, format_score
+from likewise.runs.scores import format_count, format_score
 from likewise.training import Assembled, Checkpoints, Collapse, Snapshots, Statistics, Terminated, Validation
 from likewise.training.callbacks import Pace
 from likewise.training.checkpoints import drop_checkpoints

@@ -27,7 +27,7 @@ from likewise.report.elements import short_name
 from likewise.report.sections.training import first_lines
 from likewise.runs import Run, machine
 from likewise.runs.run import remove_if_idle
-from likewise.runs.score_format import format_count
+from likewise.runs.scores import format_count
 from likewise.training import Assembled, Checkpoints, Statistics, assemble
 from likewise.training.fitting import fit, trainer_of
 from likewise.training.launch import from_slurm, processes, rank

@@ -21,7 +21,7 @@ from likewise.data import Samples, Views
 from likewise.models import MLP
 from likewise.runs import Run
 from likewise.training import Checkpoints, Pretraining, TrainingData
-from likewise.training.loggers import logging_to
+from likewise.training.checkpoints import logging_to
 
 pytestmark = pytest.mark.slow
 SHORT = ["--batches.batch_size", "20", "--encoder.width", "4", "--trainer.max_epochs", "2", "--evaluations", "KNN"]
@@ -94,7 +94,7 @@ def test_the_training_is_bit_for_bit_what_it_is_without(logged, tmp_path):
 
 
 def test_a_tool_that_is_not_there_is_an_error_before_any_work(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("likewise.training.loggers.find_spec", lambda _: None)
+    monkeypatch.setattr("likewise.training.checkpoints.find_spec", lambda _: None)
     for words, told in (
         ("--log tensorbord", "got tensorbord, did you mean tensorboard?"),
         ("--log [csv,comet]", "expected --log to be tensorboard, wandb, mlflow or csv, got comet"),

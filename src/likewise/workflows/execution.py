@@ -31,10 +31,9 @@ from likewise.runs.run import with_weights
 from likewise.runs.scores import format_count, format_score
 from likewise.training import Assembled, Checkpoints, Collapse, Snapshots, Statistics, Terminated, Validation
 from likewise.training.callbacks import Pace
-from likewise.training.checkpoints import drop_checkpoints
+from likewise.training.checkpoints import drop_checkpoints, flatten_options, logging_to
 from likewise.training.fitting import fit, last_whole, trainer_of
 from likewise.training.launch import terminable
-from likewise.training.loggers import flatten_options, logging_to
 from likewise.training.memory import MemoryOfStep
 from likewise.training.optimization import ALL
 from likewise.training.pretraining import Pretraining

@@ -1,7 +1,6 @@
 """Checkpoints of a run, written atomically, its curves, row by row, and the loggers of the tools that it asks for."""
 
 import csv
-import io
 import logging
 import os
 import secrets
@@ -25,6 +24,7 @@ from torch import Tensor
 from likewise.files.detection import suggest
 from likewise.instantiate import is_spec
 from likewise.runs import Run
+from likewise.runs.score_files import text_of
 from likewise.training.callbacks import VALIDATION
 from likewise.training.launch import TERMINATED
 
@@ -176,17 +176,14 @@ class MetricsFile:
             csv.DictWriter(file, self._columns, restval="", lineterminator="\n").writerows(rows)
 
     def _rows(self) -> list[dict[str, Any]]:
-        if not self._run.metrics_file.exists():
-            return []
-        with self._run.metrics_file.open(newline="", encoding="utf-8") as file:
-            return list(csv.DictReader(file))
+        return list(csv.DictReader(text_of(self._run.metrics_file)))
 
     def _rewrite(self, rows: list[dict[str, Any]]) -> None:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, self._columns, restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        self._run.write(self._run.metrics_file.name, text.getvalue().encode())
+        name = self._run.metrics_file.name
+        with self._run.writing(name) as path, path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, self._columns, restval="", lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
 
 
 def drop_checkpoints(run: Run, *, keep: bool) -> None:

@@ -11,8 +11,8 @@ import pytest
 import torch
 from lightning.pytorch.loggers import TensorBoardLogger
 from safetensors.torch import load_file
-from sklearn.datasets import load_digits
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from test_resume import save_few
 from trainings import Kill, fitted
 
 import likewise as lw
@@ -41,9 +41,8 @@ def curve(read, name):
 
 def trained(folder, *words):
     """Train the digits for two epochs of five steps, by the command; return the run."""
-    pixels, labels = load_digits(return_X_y=True)
     folder.mkdir()
-    np.savez(folder / "few.npz", images=(pixels[:160].reshape(-1, 8, 8) / 16).astype(np.float32), labels=labels[:160])
+    save_few(folder)
     arguments = ["--data", "Arrays", "--data.path", str(folder / "few.npz"), "--runs", str(folder / "runs")]
     assert main(["train", *arguments, *SHORT, *words]) == 0
     (run,) = (folder / "runs").iterdir()

@@ -16,7 +16,7 @@ from benchmarks.measuring.results import HEAD, Timing, line, machine, write
 from likewise.cli import WordParser
 from likewise.files.detection import suggest
 from likewise.files.formats import numbered
-from likewise.runs.score_format import format_count
+from likewise.runs.scores import format_count
 from likewise.workflows.progress import TERMINAL
 
 KINDS: dict[type, str] = {int: "an integer", float: "a number"}

@@ -11,8 +11,7 @@ from likewise.report.comparison import compared, rows_as_markdown, verdict
 from likewise.report.setting import in_settings, settings_of
 from likewise.runs import Run
 from likewise.runs.score_files import Scores, as_csv, from_csv
-from likewise.runs.score_format import format_score, remarks
-from likewise.runs.scores import Group, Metric, Outcomes, Result, Score, best, validation_score
+from likewise.runs.scores import Group, Metric, Outcomes, Result, Score, best, format_score, remarks, validation_score
 
 DISTANCE = Metric("distance", "plain", "lower", selects=True)
 

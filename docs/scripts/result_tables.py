@@ -24,8 +24,7 @@ from typing import Any
 from likewise.evaluation.intervals import student
 from likewise.report.comparison import Over, Row, different, rows_as_markdown, verdict
 from likewise.runs import Run
-from likewise.runs.score_format import remarks
-from likewise.runs.scores import ALL, BEGUN, ENCODER, FREQUENCIES, Group, Metric
+from likewise.runs.scores import ALL, BEGUN, ENCODER, FREQUENCIES, Group, Metric, remarks
 
 Line = Mapping[str, str]
 RUN = ("setting", "seed", "seconds", "device")

@@ -32,7 +32,7 @@ from likewise.evaluation.linear import temperature_of
 from likewise.evaluation.out_of_distribution import Mahalanobis, auroc, false_positives, neighbour_of
 from likewise.evaluation.probe_quality import _bounds, bin_indices, calibration_error
 from likewise.runs import Run
-from likewise.runs.score_format import remarks
+from likewise.runs.scores import remarks
 
 pytestmark = [
     pytest.mark.slow,

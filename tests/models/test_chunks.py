@@ -343,12 +343,7 @@ def test_one_output_of_several_may_be_used_and_a_method_gets_the_type_of_the_inp
         ({**_tokens(), "places": torch.zeros(1, 7)}, 6, None, r"\(23, 7\), places \(1, 7\): repeat what all share"),
         ({"input_ids": [[1, 2], [3, 4]]}, 6, None, 'expected inputs with tensors, got int: .*return_tensors="pt"'),
         ([], 6, None, "expected inputs with tensors, got nothing"),
-        (
-            _inputs(),
-            6,
-            lambda rows: {"loss": rows.sum()},
-            r"every chunk, got loss \(\), then \(\): return what you need",
-        ),
+        (_inputs(), 6, lambda rows: {"loss": rows.sum()}, r"in every chunk, got loss \(\), then \(\): return what"),
         (_inputs(), 6, lambda rows: (rows, object()), "got 1 object, then object: return what you need alone, by meth"),
         (_inputs(), 6, lambda rows: {"n": len(rows)}, "got n 6, then 5"),
         (_inputs(), 6, lambda rows: rows.T, r"got \(6, 6\), then \(6, 5\)"),

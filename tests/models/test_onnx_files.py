@@ -9,24 +9,9 @@ from test_texts import TOPICS, small_bert
 
 from likewise import models
 from likewise.data import Texts
-from likewise.models import (
-    MLP,
-    BagOfTokens,
-    Conv4,
-    ConvNet,
-    Encoder,
-    FromRun,
-    PretrainedTransformer,
-    Projected,
-    ProjectionHead,
-    ResNet,
-    ResNet12,
-    Timm,
-    Transformer,
-    Wrapped,
-    reads_texts,
-    to_onnx,
-)
+from likewise.models import Encoder, FromRun, PretrainedTransformer, Projected, ProjectionHead, Timm, Wrapped, to_onnx
+from likewise.models.networks import MLP, Conv4, ConvNet, ResNet, ResNet12
+from likewise.models.text_encoder import BagOfTokens, Transformer, reads_texts
 
 pytestmark = pytest.mark.slow  # the exporter takes seconds
 IMAGE = (3, 32, 32)

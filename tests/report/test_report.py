@@ -20,8 +20,7 @@ from likewise.evaluation import KNN, Features, LinearProbe, Retrieval, raw_featu
 from likewise.evaluation.predictions import ACCURACY, COVERAGE, F1, HAMMING, MEAN_PRECISION
 from likewise.report import RunView, write_page
 from likewise.report.sections import ChoicesSection, LabelsSection, MapSection, SubModesSection, maps, scores, training
-from likewise.runs.score_format import format_settings
-from likewise.runs.scores import ENCODER, RAW, Group, Metric, Result, Score
+from likewise.runs.scores import ENCODER, RAW, Group, Metric, Result, Score, format_settings
 from made_runs import made_run, pictured, thrice
 
 pytestmark = pytest.mark.slow

@@ -11,8 +11,8 @@ import pytest
 import torch
 from lightning.pytorch.loggers import TensorBoardLogger
 from safetensors.torch import load_file
-from sklearn.datasets import load_digits
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from test_resume import save_few
 from trainings import Kill, fitted
 
 import likewise as lw
@@ -21,7 +21,7 @@ from likewise.data import Samples, Views
 from likewise.models import MLP
 from likewise.runs import Run
 from likewise.training import Checkpoints, Pretraining, TrainingData
-from likewise.training.loggers import logging_to
+from likewise.training.checkpoints import logging_to
 
 pytestmark = pytest.mark.slow
 SHORT = ["--batches.batch_size", "20", "--encoder.width", "4", "--trainer.max_epochs", "2", "--evaluations", "KNN"]
@@ -41,9 +41,8 @@ def curve(read, name):
 
 def trained(folder, *words):
     """Train the digits for two epochs of five steps, by the command; return the run."""
-    pixels, labels = load_digits(return_X_y=True)
     folder.mkdir()
-    np.savez(folder / "few.npz", images=(pixels[:160].reshape(-1, 8, 8) / 16).astype(np.float32), labels=labels[:160])
+    save_few(folder)
     arguments = ["--data", "Arrays", "--data.path", str(folder / "few.npz"), "--runs", str(folder / "runs")]
     assert main(["train", *arguments, *SHORT, *words]) == 0
     (run,) = (folder / "runs").iterdir()
@@ -94,7 +93,7 @@ def test_the_training_is_bit_for_bit_what_it_is_without(logged, tmp_path):
 
 
 def test_a_tool_that_is_not_there_is_an_error_before_any_work(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("likewise.training.loggers.find_spec", lambda _: None)
+    monkeypatch.setattr("likewise.training.checkpoints.find_spec", lambda _: None)
     for words, told in (
         ("--log tensorbord", "got tensorbord, did you mean tensorboard?"),
         ("--log [csv,comet]", "expected --log to be tensorboard, wandb, mlflow or csv, got comet"),

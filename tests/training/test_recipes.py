@@ -4,13 +4,12 @@ import csv
 import json
 import re
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
-from sklearn.datasets import load_digits
+from test_resume import save_few
 from test_sources import write_fashion
 
 import likewise as lw
@@ -39,12 +38,6 @@ def parsed(*words):
 
 def class_names(*specs):
     return [spec["class_path"].rpartition(".")[2] for spec in specs]
-
-
-def metrics_of(root):
-    (run,) = root.iterdir()
-    with Run(run).metrics_file.open() as file:
-        return list(csv.DictReader(file))
 
 
 def test_there_is_a_recipe_of_every_method_for_every_data_set():
@@ -163,7 +156,7 @@ def test_every_method_trains_from_the_command_on_images_in_files_and_in_arrays(m
     (run,) = (tmp_path / "runs").iterdir()
     assert Run(run).metadata["recipe"] == f"{method}-cifar10"
     assert "recipe" not in yaml.safe_load(Run(run).configuration.read_text())
-    assert len(metrics_of(tmp_path / "runs")) == 2
+    assert len(Run(run).metrics["loss"]) == 2
     assert Run(run).encoder() is not None
 
 
@@ -177,7 +170,7 @@ def test_the_fast_recipe_compiles_and_trains_in_bfloat16(tmp_path):
     (run,) = (tmp_path / "runs").iterdir()
     said = yaml.safe_load(Run(run).configuration.read_text())
     assert (said["compile"], said["trainer"]["precision"]) == (True, "bf16-mixed")
-    assert len(metrics_of(tmp_path / "runs")) == 2
+    assert len(Run(run).metrics["loss"]) == 2
     assert {value.dtype for value in Run(run).encoder().parameters()} == {torch.float32}
 
 
@@ -200,21 +193,16 @@ def test_uniform_ranks_follow_supcons_curve_bit_for_bit(tmp_path):
         if level is not None:
             words = ["--recipe", "rascal-digits", "--loss.ranking", "uniform", "--loss.rank_level", level]
         assert main(["train", *words, *few, "--encoder.width", "4", "--runs", str(tmp_path / str(level))]) == 0
-        curves.append([row["loss"] for row in metrics_of(tmp_path / str(level))])
-        weights.append((next((tmp_path / str(level)).iterdir()) / "encoder.safetensors").read_bytes())
+        (run,) = map(Run, (tmp_path / str(level)).iterdir())
+        curves.append(run.metrics["loss"])
+        weights.append(run.weights.read_bytes())
     assert len(curves[0]) > 10
     assert curves[0] == curves[1] == curves[2]
     assert weights[0] == weights[1] == weights[2]
 
 
-ROWS = {
-    "image": "photos/1.JPG",
-    "bytes": {"bytes": "", "path": None},
-    "caption": "a red bus",
-    "captions": ["a red bus", "a bus"],
-    "sizes": [0.5, 2.0],
-    "price": 3,
-}
+ROWS = {"image": "photos/1.JPG", "bytes": {"bytes": "", "path": None}, "caption": "a red bus"}
+ROWS |= {"captions": ["a red bus", "a bus"], "sizes": [0.5, 2.0], "price": 3}
 
 
 @pytest.mark.parametrize(
@@ -237,9 +225,8 @@ def test_pairs_have_the_encoder_of_their_first_side_and_a_loss(first, second, en
     words = ["--data.first", first, "--data.second", second]
     for path, recipe_of in ((table, []), (tmp_path, []), (table, ["--recipe", "clip"])):
         said = parsed("--data", "Pairs", "--data.path", str(path), *words, *recipe_of)
-        learned = (
-            encoder == "Transformer" and not size and not recipe_of
-        )  # texts with texts begin with a language model
+        # texts with texts begin with a language model
+        learned = encoder == "Transformer" and not size and not recipe_of
         assert said.encoder["class_path"] == f"likewise.models.{'Pretrained' * learned}{encoder}"
         assert said.data["init_args"].get("size") == size
         expected = {"symmetric": True, "temperature": 0.05 if learned else "learned"}
@@ -296,8 +283,7 @@ def test_every_setting_of_every_study_is_a_recipe_that_exists():
 
 
 def test_rascals_ablation_is_one_command_that_ends_in_a_table_a_page_and_a_verdict(tmp_path, capsys):
-    digits = load_digits()
-    np.savez(tmp_path / "few.npz", images=digits.images[:200] / 16, labels=digits.target[:200])
+    save_few(tmp_path, 200)
     few = ["--data", "Arrays", "--data.path", str(tmp_path / "few.npz"), "--batches.batch_size", "32"]
     few += ["--trainer.max_epochs", "2", "--trainer.accelerator", "cpu", "--encoder.width", "4", "--evaluations", "KNN"]
     few += ["--report", "false"]  # the pages of runs, which others test

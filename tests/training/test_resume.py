@@ -45,9 +45,8 @@ def whole(tmp_path_factory):
 
 def save_few(folder, count=160):
     pixels, labels = load_digits(return_X_y=True)
-    np.savez(
-        folder / "few.npz", images=(pixels[:count].reshape(-1, 8, 8) / 16).astype(np.float32), labels=labels[:count]
-    )
+    images = (pixels[:count].reshape(-1, 8, 8) / 16).astype(np.float32)
+    np.savez(folder / "few.npz", images=images, labels=labels[:count])
 
 
 def same(one, other):

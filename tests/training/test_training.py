@@ -9,6 +9,7 @@ import lightning
 import pytest
 import timm
 import torch
+from test_models import Reader
 from torch import nn
 from trainings import Rates, fitted
 
@@ -226,18 +227,7 @@ def test_several_processes_together_hold_the_batch_of_a_single_one():
 @pytest.fixture
 def read():
     """The training part with inputs that are not in memory."""
-    inputs = _train().inputs
-
-    class Lazy:
-        shape, dtype = tuple(inputs.shape), inputs.dtype
-
-        def __len__(self):
-            return len(inputs)
-
-        def __getitem__(self, rows):
-            return inputs[rows]
-
-    return Samples(Lazy(), _train().labels, _train().names)
+    return Samples(Reader(_train().inputs), _train().labels, _train().names)
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from likewise.data.augmentation import Draw
-from likewise.runs.score_format import format_count
+from likewise.runs.scores import format_count
 
 CHUNK = 2**22  # random numbers at a time: 32 MiB
 

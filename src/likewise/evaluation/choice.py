@@ -20,8 +20,7 @@ from likewise.evaluation.probe_quality import Calibration
 from likewise.evaluation.retrieval import Retrieval
 from likewise.evaluation.within_class import WithinClass
 from likewise.files.formats import first_of
-from likewise.runs.score_format import aligned, format_count, format_score, marked, remarks
-from likewise.runs.scores import Result, Score
+from likewise.runs.scores import Result, Score, aligned, format_count, format_score, marked, remarks
 
 VALIDATED_EPISODES = 600
 USUAL_EVALUATIONS: tuple[type[Evaluation], ...] = (CrossModalRetrieval, KNN, LinearProbe, OwnClassifier, Retrieval)

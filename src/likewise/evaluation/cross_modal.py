@@ -18,8 +18,7 @@ from likewise.evaluation.features import Bar, FeatureParts, Features, silent
 from likewise.evaluation.intervals import mean_share, median, share
 from likewise.evaluation.nearest import CACHE_TILE, own_rows, sort_keys
 from likewise.evaluation.retrieval import Retrieval
-from likewise.runs.score_format import format_count
-from likewise.runs.scores import Metric, Outcomes, Result, Score
+from likewise.runs.scores import Metric, Outcomes, Result, Score, format_count
 
 DEFAULT_DEPTHS = (1, 5, 10)
 DEPTH = 10

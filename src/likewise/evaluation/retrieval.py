@@ -18,8 +18,7 @@ from likewise.evaluation.intervals import mean_share, share
 from likewise.evaluation.label_metrics import jaccard
 from likewise.evaluation.nearest import TILE, classes_among, nearest, own_rows
 from likewise.evaluation.raw import encoded_as, why_not_fitting, words_of
-from likewise.runs.score_format import format_count
-from likewise.runs.scores import Metric, Result
+from likewise.runs.scores import Metric, Result, format_count
 
 LABEL_SET_DEPTH = 10
 PRECISION = Metric("precision@1", selects=True)

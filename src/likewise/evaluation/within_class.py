@@ -10,8 +10,7 @@ from likewise.evaluation.evaluation import Evaluation, ScoreCollector
 from likewise.evaluation.features import Bar, FeatureParts, Features, joined, silent
 from likewise.evaluation.knn import KNN, KS, WEIGHTS, Setting
 from likewise.evaluation.retrieval import Retrieval, add_mean
-from likewise.runs.score_format import format_count
-from likewise.runs.scores import ALL, Group, Metric, Result
+from likewise.runs.scores import ALL, Group, Metric, Result, format_count
 
 PRECISION, PRECISIONS, ACCURACY = Metric("precision@1"), Metric("MAP@R"), Metric("accuracy")
 BINARY_METRICS = {PRECISION, ACCURACY}

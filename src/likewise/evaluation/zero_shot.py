@@ -18,8 +18,7 @@ from likewise.evaluation.intervals import mean_share, share
 from likewise.evaluation.label_metrics import MAX_ENLARGEMENT
 from likewise.evaluation.nearest import nearest
 from likewise.evaluation.predictions import Predicted, accuracy, selecting_score
-from likewise.runs.score_format import format_count, format_score
-from likewise.runs.scores import ALL, Group, Metric, Result
+from likewise.runs.scores import ALL, Group, Metric, Result, format_count, format_score
 
 TOP = 5
 TOP_FIVE, MACRO = Metric(f"top-{TOP} accuracy"), Metric("macro accuracy")

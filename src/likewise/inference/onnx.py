@@ -113,19 +113,14 @@ class OnnxEncoder(SizedEncoder):
 
 
 @final
-class OnnxTexts(TextEncoder):
+class OnnxTexts(TextEncoder, SizedEncoder):
     """The encoder of texts in a file, with its tokenizer; it can't be trained."""
 
     def __init__(self, file: OnnxFile) -> None:
         super().__init__((), file.metadata["length"])
         self.tokenizer = torch.frombuffer(bytearray(file.metadata["tokenizer"].encode()), dtype=torch.uint8)
         self.prompt = file.metadata.get("prompt", "")
-        self.file = file
-
-    @property
-    def feature_dim(self) -> int:
-        """Length of a feature vector, D."""
-        return self.file.feature_dim
+        self.file, self._feature_dim = file, file.feature_dim
 
     def trained(self, texts: Iterable[str]) -> Any:
         """Refuse to learn a tokenizer."""

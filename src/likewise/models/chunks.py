@@ -46,7 +46,6 @@ def _leaves_of(value: Any, name: str = "") -> list[tuple[str, Any]]:
 
 
 def _tensors_of(value: Any) -> list[Tensor]:
-    """List the tensors that containers hold."""
     return [leaf for _, leaf in _leaves_of(value) if isinstance(leaf, Tensor)]
 
 

@@ -1,7 +1,6 @@
 """Networks that are trained from scratch: MLP for vectors, ConvNet, Conv-4 of few-shot learning, and residual ones."""
 
 import math
-from collections import OrderedDict
 from typing import Any, Literal, final
 
 import torch
@@ -87,13 +86,13 @@ class ConvNet(_Blocks):
         check_sizes(width=width, depth=depth)
         super().__init__(input_shape)
         channels, side = input_shape[0], min(input_shape[1:])
-        blocks: OrderedDict[str, nn.Module] = OrderedDict()
+        self.blocks = nn.Sequential()
         for level in range(depth):
             pool = nn.MaxPool2d(2) if level > 0 and side >= 4 else nn.Identity()
             side = side // 2 if level > 0 and side >= 4 else side
-            blocks[f"block_{level}"] = nn.Sequential(*_convolution(channels, width << level), nn.ReLU(), pool)
+            block = nn.Sequential(*_convolution(channels, width << level), nn.ReLU(), pool)
+            self.blocks.add_module(f"block_{level}", block)
             channels = width << level
-        self.blocks = nn.Sequential(blocks)
         self._feature_dim = channels
         self.to(memory_format=torch.channels_last)
 
@@ -143,12 +142,11 @@ class Conv4(_Blocks):
             )
         super().__init__(input_shape)
         channels, *sides = input_shape
-        blocks: OrderedDict[str, nn.Module] = OrderedDict()
+        self.blocks = nn.Sequential()
         for level in range(BLOCKS):
             pool = nn.MaxPool2d(2) if level < pools else nn.Identity()
-            blocks[f"block_{level}"] = nn.Sequential(*_convolution(channels, width), pool, nn.ReLU())
+            self.blocks.add_module(f"block_{level}", nn.Sequential(*_convolution(channels, width), pool, nn.ReLU()))
             channels = width
-        self.blocks = nn.Sequential(blocks)
         self._flat = features == "flat"
         self._feature_dim = width * (sides[0] >> pools) * (sides[1] >> pools) if self._flat else width
         self.to(memory_format=torch.channels_last)

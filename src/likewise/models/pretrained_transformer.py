@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from likewise.data.texts import MASK, PADDING
 from likewise.files.published import HUB, PACKAGES, find, folder_of
 from likewise.instantiate import instantiate
-from likewise.models.encoder import frozen
+from likewise.models.encoder import SizedEncoder, frozen
 from likewise.models.text_encoder import TextEncoder, by_length, mean_of_tokens
 from likewise.models.weights import check_digest, digest_of
 from likewise.models.wrapped import shortened
@@ -37,7 +37,7 @@ class Special(TypedDict):
 
 
 @final
-class PretrainedTransformer(TextEncoder):
+class PretrainedTransformer(TextEncoder, SizedEncoder):
     """A model that transformers.AutoModel loads, with its tokenizer, or one of sentence-transformers.
 
         f(x) = vector of the first token (CLS), or mean over the tokens, or what follows in sentence-transformers
@@ -113,10 +113,6 @@ class PretrainedTransformer(TextEncoder):
         if lora is not None:
             self.model = _add_adapters(self.model, lora)
         self.train()  # the libraries load models for evaluation, without dropout
-
-    @property
-    def feature_dim(self) -> int:
-        return self._feature_dim
 
     @property
     def recorded(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from likewise.data.lazy_inputs import LazyInputs
 from likewise.data.texts import PADDING, Texts, TokenRows
-from likewise.models.encoder import Encoder, Progress, check_sizes
+from likewise.models.encoder import Encoder, Progress, SizedEncoder, check_sizes
 
 CPU_BATCH, BATCH = 64, 256  # texts encoded at a time: a third faster than 256 on two cores with AMX
 MIN_GROUP = 8  # texts of similar length that are encoded together
@@ -166,7 +166,7 @@ def mean_of_tokens(vectors: Float[Tensor, "n t d"], tokens: Int[Tensor, "n t"]) 
     return (vectors * inside).sum(dim=1) / inside.sum(dim=1).clamp(min=1)
 
 
-class _OwnTokens(TextEncoder):
+class _OwnTokens(TextEncoder, SizedEncoder):
     """Embeddings of the tokens that a tokenizer has learned from the training texts."""
 
     def __init__(self, input_shape: tuple[int, ...], width: int, vocabulary: int, length: int, dropout: float) -> None:
@@ -177,10 +177,7 @@ class _OwnTokens(TextEncoder):
         self.vocabulary = vocabulary
         self.embeddings = nn.Embedding(vocabulary, width, padding_idx=PADDING)
         self.dropout = nn.Dropout(dropout)
-
-    @property
-    def feature_dim(self) -> int:
-        return self.embeddings.embedding_dim
+        self._feature_dim = width
 
     def trained(self, texts: Iterable[str]) -> Any:
         return word_pieces(texts, self.vocabulary)

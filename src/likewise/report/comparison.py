@@ -8,13 +8,12 @@ from typing import Any, final
 import torch
 
 from likewise.diagnostics.plots import Dot
-from likewise.evaluation import Difference, Features, paired_difference
+from likewise.evaluation import Difference, Features, Group, Metric, Outcomes, Score, paired_difference
 from likewise.evaluation.intervals import student
 from likewise.report.elements import as_csv, difference_words, leading
 from likewise.report.run_view import RunView
 from likewise.report.setting import Setting
-from likewise.runs.score_format import format_count, format_number, marked
-from likewise.runs.scores import ALL, ENCODER, FREQUENCIES, Group, Metric, Outcomes, Score
+from likewise.runs.scores import ALL, ENCODER, FREQUENCIES, format_count, format_number, marked
 
 ROUNDING = 1e-6  # of a mean: a smaller spread is that of floating-point numbers
 COLUMNS = (

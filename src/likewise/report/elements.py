@@ -16,8 +16,7 @@ from likewise.diagnostics.plots import Dot
 from likewise.evaluation import Difference
 from likewise.evaluation.cross_modal import DIRECTIONS
 from likewise.instantiate import is_spec
-from likewise.runs.score_format import format_count, format_number, format_score, remarks
-from likewise.runs.scores import Score
+from likewise.runs.scores import Score, format_count, format_number, format_score, remarks
 
 DERIVED_ARGUMENTS = {"input_shape", "feature_dim", "num_samples", "num_classes"}  # they follow from other parts
 OMITTED_ARGUMENTS = {  # a brief line leaves them out

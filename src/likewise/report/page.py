@@ -17,7 +17,7 @@ from likewise.report.run_view import NO_TILE, Album, RunView, Thumbnail
 from likewise.report.sections import SECTIONS
 from likewise.report.sections.scores import lead
 from likewise.report.sections.section import Content, Section
-from likewise.runs.score_format import one_line
+from likewise.runs.scores import one_line
 
 MAX_LETTERS = 160  # of a text
 

@@ -18,8 +18,7 @@ from likewise.report.elements import amounts, difference_words, part_words
 from likewise.report.run_view import RunView
 from likewise.report.sections.scores import difference_from_baseline
 from likewise.runs.score_files import Curves
-from likewise.runs.score_format import format_count, format_score, one_line
-from likewise.runs.scores import BEGUN, ENCODER, PREFERRED_EVALUATIONS, RAW, Score
+from likewise.runs.scores import BEGUN, ENCODER, PREFERRED_EVALUATIONS, RAW, Score, format_count, format_score, one_line
 
 if TYPE_CHECKING:
     from lightning import Trainer

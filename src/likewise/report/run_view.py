@@ -21,8 +21,7 @@ from likewise.evaluation.features import Bar, id_words, label_words, silent
 from likewise.evaluation.raw import MAX_INPUT_NUMBERS, as_vectors
 from likewise.runs import Run
 from likewise.runs.score_files import ClassMean, Curves
-from likewise.runs.score_format import one_line
-from likewise.runs.scores import ALL, BEGUN, ENCODER, RAW, Group, Outcomes, Score, places_of
+from likewise.runs.scores import ALL, BEGUN, ENCODER, RAW, Group, Outcomes, Score, one_line, places_of
 
 MAX_SIDE = 64  # pixels of a thumbnail's longer side
 MAX_PIXELS = 3_000_000  # of all thumbnails

@@ -93,14 +93,9 @@ class Run:
     initial_weights, second_initial_weights = _File("begun.safetensors"), _File("second-begun.safetensors")
     embeddings, initial_embeddings, batches = _File("embeddings.npz"), _File("begun.npz"), _File("batches.npz")
     probe, classifier = _File("probe.safetensors"), _File("classifier.safetensors")
-    metrics_file, histograms_file, class_means_file = (
-        _File("metrics.csv"),
-        _File("histograms.csv"),
-        _File("classes.csv"),
-    )
-    scores_file, outcomes_file, similarity_file = (
-        _File("scores.csv"), _File("outcomes.npz"), _File("similarity.safetensors"),
-    )  # fmt: skip
+    metrics_file, histograms_file = _File("metrics.csv"), _File("histograms.csv")
+    class_means_file, similarity_file = _File("classes.csv"), _File("similarity.safetensors")
+    scores_file, outcomes_file = _File("scores.csv"), _File("outcomes.npz")
 
     @classmethod
     def create(cls, root: Path, *names: str) -> Self:

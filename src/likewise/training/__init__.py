@@ -32,16 +32,9 @@ __all__ = [
     "Statistics", "Step", "Steps", "Terminated", "TrainingData", "Validation", "assemble",
 ]  # fmt: skip
 _MODULES = (
-    "schedule",
-    "inputs",
-    "inputs.loss_input",
-    "checkpoints",
-    "callbacks",
-    "data",
-    "validation",
-    "pretraining",
+    "schedule", "inputs", "inputs.loss_input", "checkpoints", "callbacks", "data", "validation", "pretraining",
     "assembly",
-)
+)  # fmt: skip
 """In the order in which names are looked for: those first that import little."""
 
 

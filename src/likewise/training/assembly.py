@@ -11,20 +11,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPrivateUsage] - the base of all of them
 from torch.optim import Optimizer
 
-from likewise.data import (
-    Batches,
-    Episodes,
-    LazyInputs,
-    Parts,
-    Samples,
-    Texts,
-    TokenRows,
-    fingerprint,
-    parts_of,
-    parts_of_run,
-    same_source,
-)
+from likewise.data import Batches, Episodes, LazyInputs, Parts, Samples, Texts, TokenRows
 from likewise.data.episode_sampler import fitting_words
+from likewise.data.reload import fingerprint, parts_of, parts_of_run, same_source
 from likewise.data.split import joined
 from likewise.instantiate import as_list, class_of, instantiate, instantiate_all, is_spec
 from likewise.losses import Loss, Matryoshka, label_pair_similarity

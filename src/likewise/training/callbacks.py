@@ -1,7 +1,6 @@
 """Callbacks: what is recorded of the steps of a training, and what is reported of them."""
 
 import csv
-import io
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -95,9 +94,8 @@ class Statistics(Callback):
                 means += [(statistic, epoch, label, total / n, int(n)) for label, total, n in by_label if n]
         for file, rows in ((self.run.histograms_file, histograms), (self.run.class_means_file, means)):
             if rows or file.is_file():
-                text = io.StringIO()
-                csv.writer(text, lineterminator="\n").writerows(rows)
-                self.run.write(file.name, text.getvalue().encode())
+                with self.run.writing(file.name) as path, path.open("w", encoding="utf-8", newline="") as opened:
+                    csv.writer(opened, lineterminator="\n").writerows(rows)
 
 
 def by_class(sums: Float[Tensor, "2 n"], labels: Int[Tensor, " b"], classes: int) -> Float[Tensor, "2 c"]:

@@ -1,26 +1,41 @@
-"""Checkpoints and curves of a run, written during training: checkpoints atomically, curves row by row."""
+"""Checkpoints of a run, written atomically, its curves, row by row, and the loggers of the tools that it asks for."""
 
 import csv
-import io
+import logging
+import os
+import secrets
 import signal
 import threading
 import time
+import warnings
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, final
 
 import torch
 from lightning import Callback, Trainer
+from lightning.pytorch.loggers import CSVLogger, Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 from torch import Tensor
 
+from likewise.files.detection import suggest
+from likewise.instantiate import is_spec
 from likewise.runs import Run
+from likewise.runs.score_files import text_of
 from likewise.training.callbacks import VALIDATION
 from likewise.training.launch import TERMINATED
 
 RESUME_KEYS = {"optimizer_states", "lr_schedulers"}
 """Entries of a checkpoint that only resuming needs; an optimizer's state is up to twice the weights."""
 SECONDS_BETWEEN_ROWS = 5.0  # reading values synchronises an accelerator
+PACKAGES = ("tensorboard", "wandb", "mlflow")  # named like the tools
+TOOLS = (*PACKAGES, "csv")
+PROJECT = "likewise"  # where W&B and MLflow gather runs, unless their variables name another place
+MLFLOW = "sqlite:///mlflow.db"  # where `mlflow ui` looks, too
+NAMING_TOOLS = ("wandb", "mlflow")  # tools that name a run themselves; a resumed run keeps the name
 
 
 class Terminated(SystemExit):
@@ -161,17 +176,14 @@ class MetricsFile:
             csv.DictWriter(file, self._columns, restval="", lineterminator="\n").writerows(rows)
 
     def _rows(self) -> list[dict[str, Any]]:
-        if not self._run.metrics_file.exists():
-            return []
-        with self._run.metrics_file.open(newline="", encoding="utf-8") as file:
-            return list(csv.DictReader(file))
+        return list(csv.DictReader(text_of(self._run.metrics_file)))
 
     def _rewrite(self, rows: list[dict[str, Any]]) -> None:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, self._columns, restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        self._run.write(self._run.metrics_file.name, text.getvalue().encode())
+        name = self._run.metrics_file.name
+        with self._run.writing(name) as path, path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, self._columns, restval="", lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
 
 
 def drop_checkpoints(run: Run, *, keep: bool) -> None:
@@ -201,3 +213,88 @@ def readable(checkpoint: Path) -> bool:
     except Exception:  # noqa: BLE001 - a truncated file can raise anything
         return False
     return True
+
+
+def check_tools(tools: Iterable[str]) -> None:
+    """Raise a ValueError unless all tools are known and installed."""
+    for tool in tools:
+        if tool not in TOOLS:
+            remedy = suggest(tool, TOOLS, ": choose some of these")
+            raise ValueError(f"expected --log to be {', '.join(TOOLS[:-1])} or {TOOLS[-1]}, got {tool}{remedy}")
+        if tool in PACKAGES and find_spec(tool) is None:
+            raise ValueError(f"expected {tool} for --log {tool}, got none installed: pip install {tool}")
+
+
+@contextmanager
+def logging_to(tools: Iterable[str], run: Run) -> Generator[list[Logger]]:
+    """Make the loggers of a training, and end them with it.
+
+    TensorBoard, W&B and CSV files are in a folder of the run that is named like the tool. W&B stays offline unless
+    WANDB_MODE or WANDB_API_KEY is set. MLflow keeps all runs in one database, mlflow.db in the current folder, unless
+    MLFLOW_TRACKING_URI names a server. The names that W&B and MLflow give the run are written to run.json, and a
+    resumed run keeps them.
+    """
+    makers: dict[str, Callable[[Run, str | None], Logger]] = {
+        "tensorboard": lambda run, _: TensorBoardLogger(run.folder, "tensorboard", "", default_hp_metric=False),
+        "wandb": _wandb,
+        "mlflow": _mlflow,
+        "csv": lambda run, _: CSVLogger(run.folder, "csv"),
+    }
+    known: dict[str, str] = run.metadata.get("logged", {})
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # what MLflow logs while it makes the tables of a new database
+    try:
+        made = {tool: makers[tool](run, known.get(tool)) for tool in dict.fromkeys(tools)}
+    finally:
+        logging.disable(level)
+    logged = known | {tool: str(made[tool].version) for tool in NAMING_TOOLS if tool in made}
+    if logged != known:
+        run.describe(run.metadata | {"logged": logged})
+    failed = 1
+    try:
+        yield list(made.values())
+        failed = 0
+    finally:
+        if "wandb" in made:
+            import_module("wandb").finish(exit_code=failed)  # Lightning leaves its run open, for the next one to find
+
+
+def _wandb(run: Run, known: str | None) -> Logger:
+    alone = not os.environ.keys() & {"WANDB_MODE", "WANDB_API_KEY"}
+    offline: dict[str, Any] = {"mode": "offline", "settings": {"silent": True}} if alone else {}
+    project = os.environ.get("WANDB_PROJECT", PROJECT)
+    return WandbLogger(run.name, run.folder, known or secrets.token_hex(4), project=project, **offline)
+
+
+def _mlflow(run: Run, known: str | None) -> Logger:
+    uri = os.environ.get("MLFLOW_TRACKING_URI")
+    if not uri:
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # nothing leaves this machine
+        uri = MLFLOW
+    experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
+    try:
+        logger = MLFlowLogger(experiment, run.name, uri, run_id=known)
+        _ = logger.run_id  # begins the run, or finds it
+    except Exception as error:
+        message = " ".join(str(error).split())[:160]
+        if known is not None:
+            warnings.warn(f"MLflow at {uri} doesn't have run {known}, a new one begins: {message}", stacklevel=2)
+            return _mlflow(run, None)
+        raise ValueError(f"expected MLflow to begin a run at {uri}, got {message}: see MLFLOW_TRACKING_URI") from error
+    return logger
+
+
+def flatten_options(options: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield options by their names on the command line, as numbers and strings; of a part its class first."""
+    for name, value in options.items():
+        if is_spec(value):
+            yield f"{before}{name}", str(value["class_path"]).rpartition(".")[2]
+            yield from flatten_options(value.get("init_args") or {}, f"{before}{name}.")
+        elif isinstance(value, Mapping):
+            yield from flatten_options(value, f"{before}{name}.")
+        elif isinstance(value, list) and any(map(is_spec, value)):
+            yield from flatten_options(
+                {f"{name}.{position}": item for position, item in enumerate(value, start=1)}, before
+            )
+        elif value is not None:
+            yield f"{before}{name}", value if isinstance(value, int | float | str) else str(value)

@@ -22,7 +22,7 @@ from likewise.evaluation.logistic_regression import LinearClassifier
 from likewise.losses import Loss, Matryoshka
 from likewise.models import Encoder, Head
 from likewise.models.encoder import frozen
-from likewise.runs.score_format import format_count
+from likewise.runs.scores import format_count
 from likewise.training.callbacks import BY_ANCHOR, HISTOGRAM
 from likewise.training.inputs import InputContext, LossInput, LossInputs, SecondTower
 from likewise.training.inputs.loss_input import Step

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import final
 
 from likewise.instantiate import Described, describe
-from likewise.runs.score_format import format_count
+from likewise.runs.scores import format_count
 
 MAX_WARMUP_SHARE = 0.5  # largest fraction of a training that a warm-up takes
 

@@ -11,23 +11,11 @@ from lightning import Callback, Trainer
 
 from likewise.data import Parts, Samples
 from likewise.diagnostics import effective_rank
-from likewise.evaluation import (
-    KNN,
-    CrossModalRetrieval,
-    Evaluation,
-    FeatureParts,
-    Features,
-    FewShot,
-    Metric,
-    OwnClassifier,
-    Result,
-    Retrieval,
-    Score,
-)
+from likewise.evaluation import KNN, CrossModalRetrieval, Evaluation, FewShot, OwnClassifier, Retrieval
 from likewise.evaluation.encoding import features_of
-from likewise.evaluation.features import Bar, silent
+from likewise.evaluation.features import Bar, FeatureParts, Features, silent
 from likewise.runs import Run
-from likewise.runs.scores import ALL, best
+from likewise.runs.scores import ALL, Metric, Result, Score, best
 from likewise.training.assembly import prepared
 from likewise.training.callbacks import VALIDATION
 

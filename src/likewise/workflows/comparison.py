@@ -12,7 +12,7 @@ from likewise.files.formats import first_of
 from likewise.instantiate import Spec, instantiate_all
 from likewise.report.comparison import same_test
 from likewise.runs import Run
-from likewise.runs.score_format import aligned
+from likewise.runs.scores import aligned
 from likewise.workflows.progress import PRINTED, Progress, shown
 
 

@@ -28,13 +28,12 @@ from likewise.report.run_summary import run_verdict
 from likewise.report.run_view import RunView
 from likewise.runs import Run
 from likewise.runs.run import with_weights
-from likewise.runs.score_format import format_count, format_score
+from likewise.runs.scores import format_count, format_score
 from likewise.training import Assembled, Checkpoints, Collapse, Snapshots, Statistics, Terminated, Validation
 from likewise.training.callbacks import Pace
-from likewise.training.checkpoints import drop_checkpoints
+from likewise.training.checkpoints import drop_checkpoints, flatten_options, logging_to
 from likewise.training.fitting import fit, last_whole, trainer_of
 from likewise.training.launch import terminable
-from likewise.training.loggers import flatten_options, logging_to
 from likewise.training.memory import MemoryOfStep
 from likewise.training.optimization import ALL
 from likewise.training.pretraining import Pretraining

@@ -22,8 +22,7 @@ from likewise.inference.onnx import Given
 from likewise.models import PretrainedTransformer, Timm
 from likewise.models.encoder import Encoder
 from likewise.runs import Run, Side
-from likewise.runs.score_format import format_score, marked
-from likewise.runs.scores import ALL, ENCODER
+from likewise.runs.scores import ALL, ENCODER, format_score, marked
 from likewise.workflows.progress import PRINTED, Progress, shown
 
 OF_SENTENCES = """\

@@ -23,7 +23,7 @@ from likewise.inference.inputs import check_kind, samples_at
 from likewise.inference.outputs import check_apart, check_output, label_cells, table_at
 from likewise.runs import Run
 from likewise.runs.machine import device_named
-from likewise.runs.score_format import aligned
+from likewise.runs.scores import aligned
 from likewise.workflows.progress import PRINTED, Progress
 
 Source = str | Path | Sequence[str | Path]

@@ -40,8 +40,7 @@ from likewise.report import RunView, Section, write_page
 from likewise.report.elements import difference_words
 from likewise.report.run_summary import FEATURE_NAMES
 from likewise.runs import Run
-from likewise.runs.score_format import aligned, format_score, format_settings, one_line, remarks
-from likewise.runs.scores import BEGUN, ENCODER, Outcomes
+from likewise.runs.scores import BEGUN, ENCODER, Outcomes, aligned, format_score, format_settings, one_line, remarks
 from likewise.workflows.progress import Progress
 
 ENCODED_SAMPLES = "encoded_samples"

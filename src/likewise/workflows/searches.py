@@ -28,7 +28,7 @@ from likewise.report.page import Shown, write_neighbours
 from likewise.runs import Run, Side
 from likewise.runs.machine import device_named
 from likewise.runs.run import atomic_write
-from likewise.runs.score_format import aligned, one_line
+from likewise.runs.scores import aligned, one_line
 from likewise.workflows.mining import mine
 from likewise.workflows.progress import PRINTED, Progress
 

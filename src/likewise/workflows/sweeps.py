@@ -16,8 +16,7 @@ from likewise.data.lazy_inputs import use_progress
 from likewise.data.reload import loaded_once
 from likewise.report.run_summary import INDENT
 from likewise.runs import Run
-from likewise.runs.score_format import format_count, format_score
-from likewise.runs.scores import Score, best, validation_score
+from likewise.runs.scores import Score, best, format_count, format_score, validation_score
 from likewise.workflows import plan, training
 from likewise.workflows.arguments import TrainArguments
 from likewise.workflows.comparison import Comparison, compare

@@ -27,11 +27,11 @@ from likewise.report.elements import short_name
 from likewise.report.sections.training import first_lines
 from likewise.runs import Run, machine
 from likewise.runs.run import remove_if_idle
-from likewise.runs.score_format import format_count
+from likewise.runs.scores import format_count
 from likewise.training import Assembled, Checkpoints, Statistics, assemble
+from likewise.training.checkpoints import check_tools
 from likewise.training.fitting import fit, trainer_of
 from likewise.training.launch import from_slurm, processes, rank
-from likewise.training.loggers import check_tools
 from likewise.training.optimization import FineTuning
 from likewise.training.processes import precision_of, process_group
 from likewise.training.validation import ValidationScores, check_that_choose

@@ -24,7 +24,7 @@ from likewise.report import transfer as tables
 from likewise.report.sections import CurvesSection, FactsSection
 from likewise.report.transfer import FROZEN, SCRATCH, TUNED, Column, TransferSection
 from likewise.runs import Run
-from likewise.runs.score_format import aligned
+from likewise.runs.scores import aligned
 from likewise.training.assembly import shared
 from likewise.training.inputs.loss_input import LossSignature
 from likewise.training.optimization import ALL

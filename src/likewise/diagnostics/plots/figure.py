@@ -20,7 +20,7 @@ from plotly.subplots import make_subplots
 from torch import Tensor
 from torch.nn import functional
 
-from likewise.runs.score_format import one_line
+from likewise.runs.scores import one_line
 
 COLORS = ("#1f77b4", "#b0721e")  # the first is what a run made, the second what it is compared with
 BUTTONS = ["toImage", "zoom2d", "pan2d", "resetScale2d"]  # none that leads out of the page

@@ -22,8 +22,7 @@ from likewise.report.elements import (
 from likewise.report.run_view import RunView
 from likewise.report.sections.section import Content, Section
 from likewise.report.setting import Setting, settings_of
-from likewise.runs.score_format import marked
-from likewise.runs.scores import ENCODER, Group
+from likewise.runs.scores import ENCODER, Group, marked
 
 MAX_ROWS = 400  # of the table of scores
 MAX_CLASSES = 40  # that are shown

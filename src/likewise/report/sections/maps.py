@@ -23,8 +23,7 @@ from likewise.report.elements import drawn_by_script, how_many, limit_words, sen
 from likewise.report.run_view import RunView
 from likewise.report.sections.section import Content, Section
 from likewise.report.setting import settings_of
-from likewise.runs.score_format import format_score
-from likewise.runs.scores import ENCODER, RAW, places_of
+from likewise.runs.scores import ENCODER, RAW, format_score, places_of
 
 MAX_TSNE = 1000  # samples laid out by t-SNE and UMAP, which take minutes for many more
 MIN_CLASS_SAMPLES = 8  # where there are so many classes that each had fewer samples, whole classes are chosen

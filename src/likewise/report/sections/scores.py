@@ -9,7 +9,7 @@ from markupsafe import Markup
 from torch import Tensor
 
 from likewise.diagnostics import plots
-from likewise.evaluation import Calibration, Difference, Robustness, paired_difference
+from likewise.evaluation import Calibration, Difference, Group, Robustness, Score, paired_difference
 from likewise.evaluation.predictions import ACCURACY, F1, THIRDS
 from likewise.evaluation.probe_quality import CLEAN_ACCURACY, CONFIDENCE
 from likewise.report.elements import (
@@ -26,8 +26,7 @@ from likewise.report.elements import (
 )
 from likewise.report.run_view import KINDS, RunView
 from likewise.report.sections.section import Content, Section
-from likewise.runs.score_format import format_count, format_score, format_settings, marked, remarks
-from likewise.runs.scores import ALL, ENCODER, Group, Score
+from likewise.runs.scores import ALL, ENCODER, format_count, format_score, format_settings, marked, remarks
 
 BASELINES = tuple(feature_kind for feature_kind in KINDS if feature_kind != ENCODER)
 MAX_CLASSES = 40  # classes or labels that are shown

@@ -30,8 +30,7 @@ from likewise.report.sections.section import Content, Section
 from likewise.report.setting import Setting, settings_of
 from likewise.runs import Run
 from likewise.runs.score_files import ClassMean
-from likewise.runs.score_format import format_count
-from likewise.runs.scores import ALL, ENCODER
+from likewise.runs.scores import ALL, ENCODER, format_count
 
 MAX_POINTS = 2000  # of a curve; a page has no more pixels across
 MAX_HISTOGRAMS = 6  # histograms that are drawn as heat maps

@@ -108,9 +108,6 @@ class Classifier(ClassParameters, LossInput):
         return self.linear(step.features)
 
 
-QUEUE = "queue"
-
-
 @final
 class Momentum(LossInput):
     """A moving average of encoder and head, and its embeddings z of the views, without gradient.
@@ -145,7 +142,7 @@ class Momentum(LossInput):
         self.slow.total_steps = max(steps, 1) if self.rising else None
 
     def serves(self, signature: LossSignature, supplied: frozenset[str]) -> bool:
-        return bool(self.given_to(signature)) or QUEUE in signature.names & supplied  # whose keys are its own
+        return bool(self.given_to(signature)) or "queue" in signature.names & supplied  # whose keys are its own
 
     def given_to(self, signature: LossSignature) -> frozenset[str]:
         names = super().given_to(signature)

@@ -33,8 +33,7 @@ from likewise.diagnostics.gradients import SoftmaxForm
 from likewise.diagnostics.unit_rows import rank_of
 from likewise.evaluation import Features
 from likewise.report.elements import drawn_by_script, folded, how_many, limit_words, sentence, short_name, table
-from likewise.report.run_view import RunView
-from likewise.report.sections.section import Content, Section
+from likewise.report.run_view import Content, RunView, Section
 from likewise.report.setting import settings_of
 from likewise.runs.scores import ENCODER, RAW
 

@@ -20,8 +20,7 @@ from likewise.evaluation.features import id_words, label_words
 from likewise.evaluation.within_class import SUPERCLASS
 from likewise.report.comparison import same_samples
 from likewise.report.elements import drawn_by_script, how_many, limit_words, sentence, table
-from likewise.report.run_view import RunView
-from likewise.report.sections.section import Content, Section
+from likewise.report.run_view import Content, RunView, Section
 from likewise.report.setting import settings_of
 from likewise.runs.score_format import format_score
 from likewise.runs.scores import ENCODER, RAW, places_of

@@ -18,8 +18,7 @@ from likewise.evaluation.feature_files import OTHER_SIDE
 from likewise.evaluation.features import id_words, label_words
 from likewise.evaluation.nearest import nearest
 from likewise.report.elements import element, heading, list_file, sentence, table
-from likewise.report.run_view import RunView
-from likewise.report.sections.section import Content, Section
+from likewise.report.run_view import Content, RunView, Section
 from likewise.runs.scores import ENCODER, places_of
 
 MAX_PAIRS = 12  # of each kind

@@ -269,7 +269,7 @@ def test_classes_of_any_integer_and_arrays_are_taken(parts):
 
 
 def test_raw_inputs_are_a_subset_of_known_rows(monkeypatch):
-    monkeypatch.setattr("likewise.evaluation.raw.MAX_PART_NUMBERS", 31)
+    monkeypatch.setattr("likewise.evaluation.encoding.MAX_PART_NUMBERS", 31)
     images = torch.arange(20, dtype=torch.uint8).view(20, 1, 1, 1).expand(20, 1, 2, 2)
     samples = Samples(images, torch.arange(20) % 2, ("a", "b"), rows=torch.arange(100, 120))
     raw = raw_features(Parts(samples, samples, samples))

@@ -9,6 +9,7 @@ from typing import Any, final
 from likewise.data import Batches, Episodes, Parts, Stratified
 from likewise.data.episode_sampler import fitting, fitting_words
 from likewise.evaluation.arrays import Given, can_be_cut, cut, features_of_parts, gather_samples, three_parts
+from likewise.evaluation.class_structure import WithinClass
 from likewise.evaluation.cross_modal import CrossModalRetrieval
 from likewise.evaluation.evaluation import Evaluation
 from likewise.evaluation.features import Bar, FeatureParts, silent
@@ -18,7 +19,6 @@ from likewise.evaluation.linear import LinearProbe
 from likewise.evaluation.predictions import OwnClassifier
 from likewise.evaluation.probe_quality import Calibration
 from likewise.evaluation.retrieval import Retrieval
-from likewise.evaluation.within_class import WithinClass
 from likewise.files.formats import first_of
 from likewise.runs.score_format import aligned, format_count, format_score, marked, remarks
 from likewise.runs.scores import Result, Score

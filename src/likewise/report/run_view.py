@@ -17,9 +17,9 @@ from likewise.data import Parts, Samples, Texts, parts_of_run
 from likewise.diagnostics import Snapshot, load_snapshots, plots
 from likewise.diagnostics.plots.figure import image_data_uri, thumbnails
 from likewise.evaluation import KNN, FeatureParts, Features, load_features
+from likewise.evaluation.encoding import MAX_INPUT_NUMBERS, as_vectors
 from likewise.evaluation.feature_files import OTHER_SIDE
 from likewise.evaluation.features import Bar, id_words, label_words, silent
-from likewise.evaluation.raw import MAX_INPUT_NUMBERS, as_vectors
 from likewise.report.elements import slug
 from likewise.runs import Run
 from likewise.runs.score_files import ClassMean, Curves

@@ -28,17 +28,9 @@ from likewise.evaluation import (
 from likewise.evaluation.intervals import over_classes, student, wilson
 from likewise.evaluation.logistic_regression import LogisticRegression as Regression
 from likewise.evaluation.predictions import accuracy
+from made_runs import blobs
 
 pytestmark = pytest.mark.slow
-
-
-def blobs(count, part, seed, *, classes=3, spread=2.0, width=5):
-    """Overlapping classes around the same centres."""
-    centres = 2 * torch.randn(classes, width, generator=torch.Generator().manual_seed(0))
-    generator = torch.Generator().manual_seed(seed)
-    labels = torch.arange(count) % classes
-    vectors = centres[labels] + spread * torch.randn(count, width, generator=generator)
-    return Features(vectors, labels, tuple(map(str, range(classes))), part=part)
 
 
 @pytest.fixture

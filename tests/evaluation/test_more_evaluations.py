@@ -33,20 +33,12 @@ from likewise.evaluation.out_of_distribution import Mahalanobis, auroc, false_po
 from likewise.evaluation.probe_quality import _bounds, bin_indices, calibration_error
 from likewise.runs import Run
 from likewise.runs.score_format import remarks
+from made_runs import blobs
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*"),
 ]
-
-
-def blobs(count, part, seed, *, classes=3, spread=2.0, width=5):
-    """Overlapping classes around the same centres."""
-    centres = 2 * torch.randn(classes, width, generator=torch.Generator().manual_seed(0))
-    generator = torch.Generator().manual_seed(seed)
-    labels = torch.arange(count) % classes
-    vectors = centres[labels] + spread * torch.randn(count, width, generator=generator)
-    return Features(vectors, labels, tuple(map(str, range(classes))), part=part)
 
 
 @pytest.fixture

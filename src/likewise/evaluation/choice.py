@@ -21,7 +21,7 @@ from likewise.evaluation.probe_quality import Calibration
 from likewise.evaluation.retrieval import Retrieval
 from likewise.files.formats import first_of
 from likewise.runs.score_format import aligned, format_count, format_score, marked, remarks
-from likewise.runs.scores import Result, Score
+from likewise.runs.scores import Result
 
 VALIDATED_EPISODES = 600
 USUAL_EVALUATIONS: tuple[type[Evaluation], ...] = (CrossModalRetrieval, KNN, LinearProbe, OwnClassifier, Retrieval)
@@ -142,8 +142,11 @@ class Results(dict[str, Result]):
 
     @property
     def _table(self) -> list[list[str]]:
-        scores = [score for result in self.values() for score in result.headline if score.metric.shown]
-        return [[*HEAD], *map(_row, scores)]
+        table = [[*HEAD]]
+        for score in (score for result in self.values() for score in result.headline if score.metric.shown):
+            value, count = format_score(score), format_count(score.count, score.counted)
+            table.append([score.evaluation, marked(score.metric.name, score.metric), value, count, remarks(score)])
+        return table
 
 
 def evaluate(
@@ -230,11 +233,6 @@ def _as_evaluations(evaluations: Evaluation | str | Sequence[Evaluation | str]) 
             names = ", ".join(named.__name__ for named in NAMED_EVALUATIONS)
             raise ValueError(f"expected evaluations by name or made, got {evaluation!r}: name one of {names}")
     return made
-
-
-def _row(score: Score) -> list[str]:
-    cells = marked(score.metric.name, score.metric), format_score(score), format_count(score.count, score.counted)
-    return [score.evaluation, *cells, remarks(score)]
 
 
 def _normalize_name(name: str) -> str:

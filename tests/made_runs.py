@@ -1,4 +1,6 @@
-"""Runs that nothing has trained, with the features, scores and files of those that were, for tests of pages."""
+"""Runs that nothing has trained, with the features, scores and files of those that were; and what their pages hold."""
+
+from html.parser import HTMLParser
 
 import torch
 
@@ -41,3 +43,35 @@ def pictured(names, counts, shape, noise, ids=None):
         vectors += noise * torch.randn(vectors.shape, generator=generator)
         features.append(Features(vectors, labels, names, rows, part, ids=called))
     return Parts(*samples), FeatureParts(*features)
+
+
+def blobs(count, part, seed, *, classes=3, spread=2.0, width=5):
+    """Overlapping classes around the same centres."""
+    centres = 2 * torch.randn(classes, width, generator=torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(count) % classes
+    vectors = centres[labels] + spread * torch.randn(count, width, generator=generator)
+    return Features(vectors, labels, tuple(map(str, range(classes))), part=part)
+
+
+class Elements(HTMLParser):
+    """Collects what a page is made of."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.attributes, self.words, self.ids, self.within, self.text = [], [], [], [], [], text
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+        self.ids += [value for name, value in attrs if name == "id"]
+        self.within.append(tag)
+
+    def handle_endtag(self, tag):
+        while self.within and self.within.pop() != tag:
+            pass
+
+    def handle_data(self, data):
+        if "script" not in self.within and "style" not in self.within:
+            self.words.append(data)

@@ -192,25 +192,17 @@ def test_arrays_are_ranked_by_their_places():
     assert (forth.count, back.protocol) == (2, {"gallery": 3})
 
 
-def test_arrays_that_fit_no_ranking_are_refused():
-    two = torch.eye(2)
-    for given, told in (
-        ((torch.eye(3), two), "expected first and second of one width, got 3 and 2"),
-        ((torch.ones(3, 2), torch.ones(4, 2)), "expected as many in second as in first, 3, got 4"),
-        ((two, two, [0, 1]), r"expected pairs as whole numbers \(P, 2\), got \(2,\)"),
-        ((two, two, [[0.0, 1.0]]), "expected pairs as whole numbers"),
-        ((two, two, [[0, 2]]), "expected pairs of places below 2 and 2, got 0 to 2"),
-        ((torch.ones(1, 2), torch.ones(1, 2)), "expected at least 2 vectors in first and in second, got 1 and 1"),
-    ):
-        with pytest.raises(ValueError, match=told):
-            CrossModalRetrieval().rank(*given)
-
-
-def test_bad_settings_and_parts_are_refused():
-    alone = Features(torch.eye(3), None)
+def test_bad_arrays_settings_and_parts_are_refused():
+    two, rank, alone = torch.eye(2), CrossModalRetrieval().rank, Features(torch.eye(3), None)
     one = replace(alone, counterparts=replace(alone, items=torch.zeros(3, dtype=torch.int64)))
     wrong = "CrossModalRetrieval does not apply: it needs "
     for make, told in (
+        (lambda: rank(torch.eye(3), two), "expected first and second of one width, got 3 and 2"),
+        (lambda: rank(torch.ones(3, 2), torch.ones(4, 2)), "expected as many in second as in first, 3, got 4"),
+        (lambda: rank(two, two, [0, 1]), r"expected pairs as whole numbers \(P, 2\), got \(2,\)"),
+        (lambda: rank(two, two, [[0.0, 1.0]]), "expected pairs as whole numbers"),
+        (lambda: rank(two, two, [[0, 2]]), "expected pairs of places below 2 and 2, got 0 to 2"),
+        (lambda: rank(two[:1], two[:1]), "expected at least 2 vectors in first and in second, got 1 and 1"),
         (lambda: CrossModalRetrieval(0), "expected at"),
         (lambda: CrossModalRetrieval([5, 5]), "expected at"),
         (lambda: CrossModalRetrieval()(*(3 * [alone])), f"{wrong}pairs"),

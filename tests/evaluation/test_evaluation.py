@@ -28,17 +28,9 @@ from likewise.evaluation import (
 from likewise.evaluation.intervals import over_classes, student, wilson
 from likewise.evaluation.logistic_regression import LogisticRegression as Regression
 from likewise.evaluation.predictions import accuracy
+from made_runs import blobs
 
 pytestmark = pytest.mark.slow
-
-
-def blobs(count, part, seed, *, classes=3, spread=2.0, width=5):
-    """Overlapping classes around the same centres."""
-    centres = 2 * torch.randn(classes, width, generator=torch.Generator().manual_seed(0))
-    generator = torch.Generator().manual_seed(seed)
-    labels = torch.arange(count) % classes
-    vectors = centres[labels] + spread * torch.randn(count, width, generator=generator)
-    return Features(vectors, labels, tuple(map(str, range(classes))), part=part)
 
 
 @pytest.fixture
@@ -269,7 +261,7 @@ def test_classes_of_any_integer_and_arrays_are_taken(parts):
 
 
 def test_raw_inputs_are_a_subset_of_known_rows(monkeypatch):
-    monkeypatch.setattr("likewise.evaluation.raw.MAX_PART_NUMBERS", 31)
+    monkeypatch.setattr("likewise.evaluation.encoding.MAX_PART_NUMBERS", 31)
     images = torch.arange(20, dtype=torch.uint8).view(20, 1, 1, 1).expand(20, 1, 2, 2)
     samples = Samples(images, torch.arange(20) % 2, ("a", "b"), rows=torch.arange(100, 120))
     raw = raw_features(Parts(samples, samples, samples))

@@ -33,20 +33,12 @@ from likewise.evaluation.out_of_distribution import Mahalanobis, auroc, false_po
 from likewise.evaluation.probe_quality import _bounds, bin_indices, calibration_error
 from likewise.runs import Run
 from likewise.runs.scores import remarks
+from made_runs import blobs
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*"),
 ]
-
-
-def blobs(count, part, seed, *, classes=3, spread=2.0, width=5):
-    """Overlapping classes around the same centres."""
-    centres = 2 * torch.randn(classes, width, generator=torch.Generator().manual_seed(0))
-    generator = torch.Generator().manual_seed(seed)
-    labels = torch.arange(count) % classes
-    vectors = centres[labels] + spread * torch.randn(count, width, generator=generator)
-    return Features(vectors, labels, tuple(map(str, range(classes))), part=part)
 
 
 @pytest.fixture
@@ -393,17 +385,17 @@ def test_robustness_is_that_of_a_loop(digits):
 
 def test_robustness_is_refused_without_images(parts):
     known = FeatureParts(*parts[:2], replace(parts.test, origin=Origin(Samples(torch.rand(60, 5)), pixels)))
-    for of, words in ((parts, "images and their encoder, and there are only vectors"), (known, r"shape \(5,\)")):
-        with pytest.raises(ValueError, match=f"Robustness does not apply: .*{words}"):
-            applicable(of, [Robustness()])
-    for arguments, words in (
-        ({"corruptions": ["gausian_noise"]}, "did you mean gaussian noise"),
-        ({"corruptions": []}, "at least one of corruptions, each once, got none"),
-        ({"severities": [1, 1]}, "each once, got 1, 1"),
-        ({"severities": [0]}, "severities from 1 to 5, got 0"),
+    refused = "Robustness does not apply: .*"
+    for make, told in (
+        (lambda: applicable(parts, [Robustness()]), f"{refused}images and their encoder, and there are only vectors"),
+        (lambda: applicable(known, [Robustness()]), rf"{refused}shape \(5,\)"),
+        (lambda: Robustness(["gausian_noise"]), "did you mean gaussian noise"),
+        (lambda: Robustness([]), "at least one of corruptions, each once, got none"),
+        (lambda: Robustness(severities=[1, 1]), "each once, got 1, 1"),
+        (lambda: Robustness(severities=[0]), "severities from 1 to 5, got 0"),
     ):
-        with pytest.raises(ValueError, match=words):
-            Robustness(**arguments)
+        with pytest.raises(ValueError, match=told):
+            make()
 
 
 def test_features_know_their_origin_and_leave_it_behind(digits):

@@ -28,8 +28,6 @@ pytestmark = pytest.mark.slow
 
 NAMES = tuple(f"digit {digit}" for digit in range(10))
 OF_SETS = ("even", "prime", "above 4", "square", "nine")  # the last one rare
-
-
 ORDER = torch.randperm(1797, generator=torch.Generator().manual_seed(0))
 
 

@@ -7,7 +7,6 @@ import json
 import math
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -21,33 +20,11 @@ from likewise.evaluation.predictions import ACCURACY, COVERAGE, F1, HAMMING, MEA
 from likewise.report import RunView, write_page
 from likewise.report.sections import ChoicesSection, LabelsSection, MapSection, SubModesSection, maps, scores, training
 from likewise.runs.scores import ENCODER, RAW, Group, Metric, Result, Score, format_settings
-from made_runs import made_run, pictured, thrice
+from made_runs import Elements, made_run, pictured, thrice
 
 pytestmark = pytest.mark.slow
 
 NAMES = ("<cat>", '<a href="https://a.example">dog</a>', "cow</script>")
-
-
-class Elements(HTMLParser):
-    """Collects what a page is made of."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.attributes, self.words, self.ids, self.within, self.text = [], [], [], [], text
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.attributes += attrs
-        self.ids += [value for name, value in attrs if name == "id"]
-        self.within.append(tag)
-
-    def handle_endtag(self, tag):
-        while self.within and self.within.pop() != tag:
-            pass
-
-    def handle_data(self, data):
-        if "script" not in self.within and "style" not in self.within:
-            self.words.append(data)
 
 
 def page_of(run, parts=None):

@@ -55,7 +55,7 @@ CATALOGUE: dict[str, dict[str, str]] = {
         "likewise.evaluation": "Calibration Clustering CrossModalRetrieval FewShot KNN LinearProbe OutOfDistribution "
         "OwnClassifier Retrieval Robustness Widths WithinClass ZeroShot"
     },
-    "likewise.report.sections.section.Section": {"likewise.report.sections": SECTION_NAMES},
+    "likewise.report.run_view.Section": {"likewise.report.sections": SECTION_NAMES},
 }
 """By base class: the modules that export its subclasses, and their names."""
 LIST_TYPES = {list, tuple, set, Sequence, Iterable}

@@ -21,7 +21,7 @@ LossInput = Annotated[Spec, "likewise.training.inputs.loss_input.LossInput"]
 Optimizer = Annotated[Spec, "torch.optim.optimizer.Optimizer"]
 Schedule = Annotated[Spec, "likewise.training.schedule.Schedule"]
 Evaluation = Annotated[Spec, "likewise.evaluation.evaluation.Evaluation"]
-Section = Annotated[Spec, "likewise.report.sections.section.Section"]
+Section = Annotated[Spec, "likewise.report.run_view.Section"]
 TRAINER = "likewise.configuration.trainer.TrainerOptions"
 
 

@@ -1,8 +1,9 @@
 """Evaluations of frozen features: each takes features and labels, and knows no trainer."""
 
 from likewise.evaluation.choice import Results, applicable, evaluate
-from likewise.evaluation.clustering import Clustering
+from likewise.evaluation.class_structure import Clustering, WithinClass
 from likewise.evaluation.cross_modal import CrossModalRetrieval, Widths
+from likewise.evaluation.encoding import raw_features
 from likewise.evaluation.evaluation import Evaluation, ScoreCollector
 from likewise.evaluation.feature_files import features_of_file, load_features, save_features
 from likewise.evaluation.features import FeatureParts, Features, Origin
@@ -13,10 +14,8 @@ from likewise.evaluation.linear import LinearProbe
 from likewise.evaluation.out_of_distribution import NoveltyScore, OutOfDistribution
 from likewise.evaluation.predictions import OwnClassifier, Predictor
 from likewise.evaluation.probe_quality import Calibration, Robustness
-from likewise.evaluation.raw import raw_features
 from likewise.evaluation.retrieval import Retrieval
 from likewise.evaluation.run_predictors import Predictions, RunPredictors
-from likewise.evaluation.within_class import WithinClass
 from likewise.evaluation.zero_shot import ZeroShot
 from likewise.runs.scores import Group, Metric, Outcomes, Result, Score
 

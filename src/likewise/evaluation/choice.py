@@ -9,6 +9,7 @@ from typing import Any, final
 from likewise.data import Batches, Episodes, Parts, Stratified
 from likewise.data.episode_sampler import fitting, fitting_words
 from likewise.evaluation.arrays import Given, can_be_cut, cut, features_of_parts, gather_samples, three_parts
+from likewise.evaluation.class_structure import WithinClass
 from likewise.evaluation.cross_modal import CrossModalRetrieval
 from likewise.evaluation.evaluation import Evaluation
 from likewise.evaluation.features import Bar, FeatureParts, silent
@@ -18,9 +19,8 @@ from likewise.evaluation.linear import LinearProbe
 from likewise.evaluation.predictions import OwnClassifier
 from likewise.evaluation.probe_quality import Calibration
 from likewise.evaluation.retrieval import Retrieval
-from likewise.evaluation.within_class import WithinClass
 from likewise.files.formats import first_of
-from likewise.runs.scores import Result, Score, aligned, format_count, format_score, marked, remarks
+from likewise.runs.scores import Result, aligned, format_count, format_score, marked, remarks
 
 VALIDATED_EPISODES = 600
 USUAL_EVALUATIONS: tuple[type[Evaluation], ...] = (CrossModalRetrieval, KNN, LinearProbe, OwnClassifier, Retrieval)
@@ -141,8 +141,11 @@ class Results(dict[str, Result]):
 
     @property
     def _table(self) -> list[list[str]]:
-        scores = [score for result in self.values() for score in result.headline if score.metric.shown]
-        return [[*HEAD], *map(_row, scores)]
+        table = [[*HEAD]]
+        for score in (score for result in self.values() for score in result.headline if score.metric.shown):
+            value, count = format_score(score), format_count(score.count, score.counted)
+            table.append([score.evaluation, marked(score.metric.name, score.metric), value, count, remarks(score)])
+        return table
 
 
 def evaluate(
@@ -229,11 +232,6 @@ def _as_evaluations(evaluations: Evaluation | str | Sequence[Evaluation | str]) 
             names = ", ".join(named.__name__ for named in NAMED_EVALUATIONS)
             raise ValueError(f"expected evaluations by name or made, got {evaluation!r}: name one of {names}")
     return made
-
-
-def _row(score: Score) -> list[str]:
-    cells = marked(score.metric.name, score.metric), format_score(score), format_count(score.count, score.counted)
-    return [score.evaluation, *cells, remarks(score)]
 
 
 def _normalize_name(name: str) -> str:

@@ -18,8 +18,6 @@ from likewise.runs.scores import Result, Score
 Weights = Literal["uniform", "similarity"]
 Setting = tuple[int, Weights]
 WEIGHTS: tuple[Weights, ...] = get_args(Weights)
-
-
 KS = (1, 3, 5, 10, 20, 50, 100, 200)
 TEMPERATURE = 0.07
 LABELS = 2**22  # of neighbours at a time: 16 MiB in float32

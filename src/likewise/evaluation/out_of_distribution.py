@@ -11,11 +11,11 @@ from torch import Tensor
 
 from likewise.data import Samples, Source
 from likewise.data.samples import some_rows
+from likewise.evaluation.encoding import MAX_PART_NUMBERS, encoded_as, why_not_fitting, words_of
 from likewise.evaluation.evaluation import Evaluation, ScoreCollector
 from likewise.evaluation.features import Bar, FeatureParts, Features, joined, silent
 from likewise.evaluation.intervals import Z_95, bootstrap_indices, wilson
 from likewise.evaluation.nearest import nearest
-from likewise.evaluation.raw import MAX_PART_NUMBERS, encoded_as, why_not_fitting, words_of
 from likewise.runs.scores import RAW, Metric, Result
 
 CHUNK = 2**12  # samples in float64 at a time

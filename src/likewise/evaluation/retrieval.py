@@ -12,12 +12,12 @@ from torch import Tensor
 
 from likewise.data import Samples, Source
 from likewise.evaluation.arrays import gather_samples, three_parts
+from likewise.evaluation.encoding import encoded_as, why_not_fitting, words_of
 from likewise.evaluation.evaluation import Evaluation, ScoreCollector, as_int_list
 from likewise.evaluation.features import Bar, FeatureParts, Features, joined, silent
 from likewise.evaluation.intervals import mean_share, share
 from likewise.evaluation.label_metrics import jaccard
 from likewise.evaluation.nearest import TILE, classes_among, nearest, own_rows
-from likewise.evaluation.raw import encoded_as, why_not_fitting, words_of
 from likewise.runs.scores import Metric, Result, format_count
 
 LABEL_SET_DEPTH = 10

@@ -3,9 +3,8 @@
 from likewise.report.comparison import Row, compared, rows_as_csv, rows_as_markdown, verdict
 from likewise.report.elements import definitions, folded, heading, paragraphs, table
 from likewise.report.page import write_page
-from likewise.report.run_view import RunView
+from likewise.report.run_view import Content, RunView, Section
 from likewise.report.sections import SECTIONS
-from likewise.report.sections.section import Content, Section
 from likewise.report.setting import in_settings, settings_of
 
 __all__ = [

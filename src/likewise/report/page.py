@@ -13,10 +13,9 @@ from torch import Tensor
 from likewise.diagnostics import plots
 from likewise.report.elements import definitions, element, heading, paragraphs, templates
 from likewise.report.run_summary import run_verdict, summary_table, training_warnings
-from likewise.report.run_view import NO_TILE, Album, RunView, Thumbnail
+from likewise.report.run_view import NO_TILE, Album, Content, RunView, Section, Thumbnail
 from likewise.report.sections import SECTIONS
 from likewise.report.sections.scores import lead
-from likewise.report.sections.section import Content, Section
 from likewise.runs.scores import one_line
 
 MAX_LETTERS = 160  # of a text

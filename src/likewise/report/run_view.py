@@ -1,11 +1,12 @@
-"""A run as sections read it, loaded from its files when it is first needed, and the album of a page's pictures."""
+"""Sections of a page, a run as they read it, loaded from its files when it is first needed, and the page's album."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import Any, ClassVar, Literal, NamedTuple, final
 
 import torch
 from jaxtyping import Float, Int
@@ -16,9 +17,10 @@ from likewise.data import Parts, Samples, Texts, parts_of_run
 from likewise.diagnostics import Snapshot, load_snapshots, plots
 from likewise.diagnostics.plots.figure import image_data_uri, thumbnails
 from likewise.evaluation import KNN, FeatureParts, Features, load_features
+from likewise.evaluation.encoding import MAX_INPUT_NUMBERS, as_vectors
 from likewise.evaluation.feature_files import OTHER_SIDE
 from likewise.evaluation.features import Bar, id_words, label_words, silent
-from likewise.evaluation.raw import MAX_INPUT_NUMBERS, as_vectors
+from likewise.report.elements import slug
 from likewise.runs import Run
 from likewise.runs.score_files import ClassMean, Curves
 from likewise.runs.scores import ALL, BEGUN, ENCODER, RAW, Group, Outcomes, Score, one_line, places_of
@@ -295,3 +297,54 @@ class RunView:
 def _bare(features: Features) -> Features:
     counterparts = None if features.counterparts is None else _bare(features.counterparts)
     return replace(features, vectors=torch.zeros(len(features), 0), counterparts=counterparts)
+
+
+@final
+@dataclass(frozen=True)
+class Content:
+    """The content of a section.
+
+    Args:
+        heading: Its heading, as text.
+        sentence: What it shows and how to read it, as text.
+        body: What `likewise.report.table` and its like return, figures by `likewise.diagnostics.plots.as_html`, or your
+            own HTML as `markupsafe.Markup`, joined by `+`. A plain string is shown as text.
+    """
+
+    heading: str
+    sentence: str = ""
+    body: str = ""
+
+    @property
+    def anchor(self) -> str:
+        """The id of the section's element."""
+        return slug("section", self.heading.lower())
+
+
+class Section(ABC):
+    """A section of a page: say in `runs` how many runs it is for, and override `content`.
+
+    Example:
+        >>> class Seeds(Section):
+        ...     runs = "any"
+        ...
+        ...     def content(self, views):
+        ...         return Content("Seeds", ", ".join(str(view.seed) for view in views))
+        >>> Seeds().fits(1), Seeds().fits(7)
+        (True, True)
+    """
+
+    runs: ClassVar[Literal["one", "several", "any"]] = "one"
+    """The pages that it is for: those of one run, those that compare several, or any."""
+
+    @abstractmethod
+    def content(self, views: Sequence[RunView]) -> Content | None:
+        """Return what to show; None to leave the section out, such as pictures where samples are vectors.
+
+        Args:
+            views: The runs that the page is about, one or several, as `runs` says.
+        """
+
+    def fits(self, count: int) -> bool:
+        """Tell whether the section is for a page of `count` runs."""
+        return self.runs == "any" or (self.runs == "one") == (count == 1)

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple, final
 from likewise.diagnostics import plots
 from likewise.report.comparison import FEW_SEEDS, MIN_SEEDS, Row, head_of_cells, mean_of, over_seeds, verdict
 from likewise.report.elements import as_csv, paragraphs, sentence, table
-from likewise.report.run_view import RunView
-from likewise.report.sections.section import Content, Section
+from likewise.report.run_view import Content, RunView, Section
 from likewise.report.setting import Setting
 from likewise.runs.scores import ALL, ENCODER, RAW, Score
 

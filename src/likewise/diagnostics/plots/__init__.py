@@ -19,24 +19,6 @@ from likewise.diagnostics.plots.charts import (
 from likewise.diagnostics.plots.figure import COLORS, CONFIG, as_data, as_html, palette, script
 
 __all__ = [
-    "COLORS",
-    "CONFIG",
-    "Dot",
-    "Point",
-    "Tried",
-    "as_data",
-    "as_html",
-    "bars",
-    "choices",
-    "curves",
-    "dots",
-    "heat_maps",
-    "histograms",
-    "matrix",
-    "palette",
-    "scatter",
-    "script",
-    "spectra",
-    "strengths",
-    "with_intervals",
-]
+    "COLORS", "CONFIG", "Dot", "Point", "Tried", "as_data", "as_html", "bars", "choices", "curves", "dots", "heat_maps",
+    "histograms", "matrix", "palette", "scatter", "script", "spectra", "strengths", "with_intervals",
+]  # fmt: skip

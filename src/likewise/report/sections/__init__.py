@@ -1,5 +1,6 @@
 """The sections that come with likewise, in their order on a page."""
 
+from likewise.report.run_view import Section
 from likewise.report.sections.comparison import ClassDifferencesSection, ComparisonSection, SampleDifferencesSection
 from likewise.report.sections.geometry import (
     AnchorSection,
@@ -19,7 +20,6 @@ from likewise.report.sections.scores import (
     RobustnessSection,
     ScoresSection,
 )
-from likewise.report.sections.section import Section
 from likewise.report.sections.training import (
     ClassMeansSection,
     CurvesSection,

@@ -19,8 +19,7 @@ from likewise.report.elements import (
     slug,
     table,
 )
-from likewise.report.run_view import RunView
-from likewise.report.sections.section import Content, Section
+from likewise.report.run_view import Content, RunView, Section
 from likewise.report.setting import Setting, settings_of
 from likewise.runs.scores import ENCODER, Group, marked
 

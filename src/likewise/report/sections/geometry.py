@@ -33,8 +33,7 @@ from likewise.diagnostics.gradients import SoftmaxForm
 from likewise.diagnostics.unit_rows import rank_of
 from likewise.evaluation import Features
 from likewise.report.elements import drawn_by_script, folded, how_many, limit_words, sentence, short_name, table
-from likewise.report.run_view import RunView
-from likewise.report.sections.section import Content, Section
+from likewise.report.run_view import Content, RunView, Section
 from likewise.report.setting import settings_of
 from likewise.runs.scores import ENCODER, RAW
 
@@ -90,7 +89,8 @@ def _measure(vectors: Mapping[str, Tensor], classes: Tensor | None, names: Seque
     if classes is not None:
         distances = {name: class_distances(features, classes, len(names)) for name, features in vectors.items()}
         aligned = [f"{alignment(features, classes):.3f}" for features in vectors.values()]
-        between = [f"{_between(matrix):.3f}" for matrix in distances.values()]
+        different_classes = ~torch.eye(len(names), dtype=torch.bool)
+        between = [f"{float(matrix[different_classes].nanmean()):.3f}" for matrix in distances.values()]
         rows[:0] = [["alignment (lower is better)", *aligned], ["distance of two classes", *between]]
         panels: dict[str, dict[str, tuple[Tensor, Tensor]]] = {}
         for name, features in vectors.items():
@@ -101,10 +101,6 @@ def _measure(vectors: Mapping[str, Tensor], classes: Tensor | None, names: Seque
     if any(values.any() for values in spectrum.values()):
         body += plots.as_html(plots.spectra(spectrum), "spectrum")
     return table(["", *vectors], rows) + body
-
-
-def _between(distances: Tensor) -> float:
-    return float(distances[~torch.eye(len(distances), dtype=torch.bool)].nanmean())
 
 
 def _nearest_classes(distances: Tensor, names: Sequence[str]) -> str:

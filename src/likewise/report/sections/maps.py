@@ -14,14 +14,13 @@ from torch import Tensor
 from likewise.diagnostics import collapsed, plots, two_dimensional_map
 from likewise.diagnostics.geometry import Method
 from likewise.evaluation import Features
+from likewise.evaluation.class_structure import SUPERCLASS
 from likewise.evaluation.cross_modal import sides_of
 from likewise.evaluation.feature_files import OTHER_SIDE
 from likewise.evaluation.features import id_words, label_words
-from likewise.evaluation.within_class import SUPERCLASS
 from likewise.report.comparison import same_samples
 from likewise.report.elements import drawn_by_script, how_many, limit_words, sentence, table
-from likewise.report.run_view import RunView
-from likewise.report.sections.section import Content, Section
+from likewise.report.run_view import Content, RunView, Section
 from likewise.report.setting import settings_of
 from likewise.runs.scores import ENCODER, RAW, format_score, places_of
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from jaxtyping import Int
@@ -12,14 +11,13 @@ from torch.nn import functional
 
 from likewise.data import Texts
 from likewise.diagnostics import HardPairs, hardest_pairs
-from likewise.evaluation import CrossModalRetrieval, FeatureParts, Features
+from likewise.evaluation import CrossModalRetrieval, Features
 from likewise.evaluation.cross_modal import DIRECTIONS, sides_of
 from likewise.evaluation.feature_files import OTHER_SIDE
 from likewise.evaluation.features import id_words, label_words
 from likewise.evaluation.nearest import nearest
 from likewise.report.elements import element, heading, list_file, sentence, table
-from likewise.report.run_view import RunView
-from likewise.report.sections.section import Content, Section
+from likewise.report.run_view import Content, RunView, Section
 from likewise.runs.scores import ENCODER, places_of
 
 MAX_PAIRS = 12  # of each kind
@@ -97,21 +95,16 @@ class MistakesSection(Section):
         some = test[wrong[:MAX_MISTAKES]]
         shape = () if view.parts is None else view.parts.test.input_shape
         if len(shape) == 3:
-            shown = element("mistakes", _mistakes(view, view.features, some, taken))
+            train = view.features.train
+            tiles = nearest(some.vectors, train.vectors, min(NEAREST_IMAGES, len(train)))
+            near = [view.thumbnails_of(train[indices]) for *_, neighbors in tiles for indices in neighbors]
+            shown = element("mistakes", list(zip(view.thumbnails_of(some), taken, near, strict=False)))
         else:
             called = zip(id_words(some), rows, view.lines_of(some), strict=False)
             shown = table(["", "class", "predicted", ""], [[name, *cells, text] for name, (_, *cells), text in called])
         channels = shape[0] if len(shape) == 3 else 0
         introduction = sentence("mistakes", shown=len(some), wrong=len(wrong), channels=channels)
         return Content("What kNN gets wrong", introduction, shown + list_file("mistakes.csv", MISTAKE_COLUMNS, rows))
-
-
-def _mistakes(
-    view: RunView, features: FeatureParts, shown: Features, predicted: Sequence[str]
-) -> list[tuple[Any, ...]]:
-    tiles = nearest(shown.vectors, features.train.vectors, min(NEAREST_IMAGES, len(features.train)))
-    near = [view.thumbnails_of(features.train[indices]) for *_, neighbors in tiles for indices in neighbors]
-    return list(zip(view.thumbnails_of(shown), predicted, near, strict=False))
 
 
 class NearestTextsSection(Section):

@@ -24,8 +24,7 @@ from likewise.report.elements import (
     slug,
     table,
 )
-from likewise.report.run_view import KINDS, RunView
-from likewise.report.sections.section import Content, Section
+from likewise.report.run_view import KINDS, Content, RunView, Section
 from likewise.runs.scores import ALL, ENCODER, format_count, format_score, format_settings, marked, remarks
 
 BASELINES = tuple(feature_kind for feature_kind in KINDS if feature_kind != ENCODER)

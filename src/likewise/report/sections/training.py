@@ -25,8 +25,7 @@ from likewise.report.elements import (
     slug,
     table,
 )
-from likewise.report.run_view import RunView
-from likewise.report.sections.section import Content, Section
+from likewise.report.run_view import Content, RunView, Section
 from likewise.report.setting import Setting, settings_of
 from likewise.runs import Run
 from likewise.runs.score_files import ClassMean

@@ -1,16 +1,19 @@
-"""Finer classes within a coarse one: against loops over samples, all orders, and clusters as they come."""
+"""Finer classes within a coarse one, against loops and all orders; k-means' clusters, by scikit-learn's measures."""
 
 from itertools import permutations
 
 import numpy as np
 import pytest
 import torch
+from sklearn.cluster import KMeans
+from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_score
 
 from likewise.data import Superclasses
-from likewise.evaluation import FeatureParts, Features, WithinClass, applicable, load_features, save_features
+from likewise.evaluation import Clustering, FeatureParts, Features, WithinClass, applicable
+from likewise.evaluation.class_structure import PRECISION, PRECISIONS, _chances
+from likewise.evaluation.feature_files import load_features, save_features
 from likewise.evaluation.features import joined
 from likewise.evaluation.knn import KS
-from likewise.evaluation.within_class import PRECISION, PRECISIONS, _chances
 from likewise.runs.scores import Group
 
 # a coarse class of three finer ones, one of two, and one of one
@@ -151,3 +154,60 @@ def test_it_is_made_where_there_is_a_second_labelling_and_kept_with_features(tmp
     save_features(tmp_path / "features.npz", parts)
     again = WithinClass()(*load_features(tmp_path / "features.npz"))
     assert [one.value for one in again.scores] == [one.value for one in WithinClass()(*parts).scores]
+
+
+def blobs(noise, seed=0, classes=5, each=60):
+    draw = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(classes), each)
+    return draw.normal(size=(classes, 8))[labels] + noise * draw.normal(size=(len(labels), 8)), labels
+
+
+def clustered(x, y, **options):
+    test = Features(torch.from_numpy(x).float(), torch.from_numpy(y))
+    return Clustering(**options)(test, test, test)
+
+
+def clusters_of(x, count):
+    """The clusters that k-means finds of the unit rows."""
+    unit = (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+    return KMeans(count, n_init=10, random_state=0).fit_predict(unit)
+
+
+@pytest.mark.parametrize(("noise", "clusters"), [(0.8, None), (0.3, 9), (30.0, 9)])
+def test_measures_are_scikit_learns(noise, clusters):
+    x, y = blobs(noise)
+    own = clusters_of(x, clusters or 5)
+    scores = clustered(x, y, clusters=clusters)
+    assert scores["NMI"].value == pytest.approx(normalized_mutual_info_score(y, own), abs=1e-9)
+    assert scores["AMI"].value == pytest.approx(adjusted_mutual_info_score(y, own), abs=1e-9)
+    assert scores["AMI"].settings == {"clusters": clusters or 5}
+    for score, outcomes in zip(scores.scores, scores.outcomes, strict=True):
+        assert score.low <= score.value <= score.high
+        assert float(outcomes.values.double().mean()) == pytest.approx(score.value, abs=1e-6)
+
+
+def test_intervals_are_as_wide_as_those_of_resampled_samples():
+    """The same clusters, other samples: the delta method's standard error beside the bootstrap's."""
+    x, y = blobs(0.8, each=100)
+    scores = clustered(x, y)
+    own, draw = clusters_of(x, 5), np.random.default_rng(1)
+    for name, measure in (("NMI", normalized_mutual_info_score), ("AMI", adjusted_mutual_info_score)):
+        again = [measure(y[rows], own[rows]) for rows in (draw.integers(len(y), size=len(y)) for _ in range(200))]
+        width = scores[name].high - scores[name].low
+        assert width == pytest.approx(2 * 1.96 * np.std(again), rel=0.2)
+
+
+def test_what_cannot_be_clustered_is_told():
+    x, y = blobs(1.0)
+    sets = np.eye(5, dtype=bool)[y]
+    for make, told in (
+        (lambda: Clustering(1), "expected clusters of at least 2, got 1"),
+        (lambda: clustered(x, np.zeros_like(y)), "two classes in the test part, and there is 1"),
+        (lambda: clustered(x, y, clusters=1000), "a test sample for each of 1000 clusters, and there are 300"),
+        (lambda: clustered(x, sets), "needs classes, and there are label sets"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            make()
+    scores = clustered(*blobs(0.01))  # clusters that are the classes have an interval
+    assert [scores[name].value for name in ("NMI", "AMI")] == pytest.approx([1, 1])
+    assert 0.9 < scores["AMI"].low < 1 == scores["AMI"].high

@@ -8,7 +8,7 @@ import warnings
 import pytest
 
 from likewise.cli import main
-from likewise.cli.experiments import axis
+from likewise.cli.verbs import axis
 from likewise.data import Arrays, reload
 from likewise.evaluation import KNN
 from likewise.runs import Run

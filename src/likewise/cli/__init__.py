@@ -86,10 +86,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _plain_output(), _terminable():
             if verb != "train":
                 check_alone(verb)
+            verbs = importlib.import_module("likewise.cli.verbs")
             if verb in OWN_PARSERS:
-                getattr(importlib.import_module("likewise.cli.experiments"), verb)(argv[1:])
+                getattr(verbs, verb)(argv[1:])
             else:
-                importlib.import_module("likewise.cli.verbs").run(verb, argv[1:])
+                verbs.run(verb, argv[1:])
     except ImportError as error:
         return _fail(_import_message(error))
     except (ValueError, OSError) as error:

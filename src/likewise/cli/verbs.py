@@ -1,7 +1,4 @@
-"""The verbs: those that run the workflow of their name; `complete`, which a shell asks; and sweep and transfer.
-
-Sweep and transfer train several times, and parse their own arguments.
-"""
+"""The verbs: sweep and transfer, which parse their own arguments, workflows by their name, and a shell's `complete`."""
 
 import argparse
 import math

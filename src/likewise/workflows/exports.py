@@ -24,7 +24,7 @@ from likewise.models.encoder import Encoder
 from likewise.runs import Run, Side
 from likewise.runs.score_format import format_score, marked
 from likewise.runs.scores import ALL, ENCODER
-from likewise.workflows.progress import PRINTED, Progress, shown
+from likewise.workflows import PRINTED, Progress, shown
 
 OF_SENTENCES = """\
 from sentence_transformers import SentenceTransformer

@@ -42,7 +42,7 @@ from likewise.report.run_summary import FEATURE_NAMES
 from likewise.runs import Run
 from likewise.runs.score_format import aligned, format_score, format_settings, one_line, remarks
 from likewise.runs.scores import BEGUN, ENCODER, Outcomes
-from likewise.workflows.progress import Progress
+from likewise.workflows import Progress
 
 ENCODED_SAMPLES = "encoded_samples"
 """The fact of a run that says how many samples of each part were encoded at most; None for all."""

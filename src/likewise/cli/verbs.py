@@ -189,8 +189,8 @@ def transfer(arguments: Sequence[str]) -> None:
     """Train an encoder on other data with few labels, beside raw inputs and the same network untrained."""
     usage = "RUN --data DATA [--labels SHARE ... | --per-class N ...] [--seeds N] [OPTIONS]"
     parser = WordParser("likewise transfer", usage, TRANSFER)
-    parser.add_argument("--labels", nargs="+", help="shares of the labels (default: 0.01 0.1 1)")
-    parser.add_argument("--per_class", nargs="+", metavar="N", help="or labels of each class")
+    parser.add_argument("--labels", nargs="+", default=[], help="shares of the labels (default: 0.01 0.1 1)")
+    parser.add_argument("--per_class", nargs="+", default=[], metavar="N", help="or labels of each class")
     parser.add_argument("--seeds", default="3", help="N for the seeds 0 to N-1, or a list such as 0,3,7 (default: 3)")
     parser.add_argument("--output", type=Path, help="the folder (default: transfers/DATE)")
     if arguments and arguments[0] in {"-h", "--help"}:
@@ -202,22 +202,19 @@ def transfer(arguments: Sequence[str]) -> None:
     args, remaining = parser.parse(arguments[1:])
     train_options = [word for word in remaining if word != "--print_config"]
     seeds = seeds_in(args.seeds)
-    shares, counts = _parse_numbers("labels", args.labels), _parse_numbers("per_class", args.per_class) or []
+    shares, counts = _parse_numbers("labels", args.labels), _parse_numbers("per_class", args.per_class)
     if not all(count.is_integer() for count in counts):
         raise ValueError(f"expected --per_class as whole numbers, got {' '.join(args.per_class)}: --per_class 5 20")
     from likewise.workflows import transfers  # noqa: PLC0415 - once the arguments are understood: imports Lightning
 
-    per_class = tuple(map(int, counts))
-    request = transfers.TransferRequest(arguments[0], tuple(shares) if shares else None, per_class, tuple(seeds))
+    request = transfers.TransferRequest(arguments[0], tuple(shares) or None, tuple(map(int, counts)), tuple(seeds))
     if len(train_options) < len(remaining):
         TERMINAL.result(as_yaml(transfers.plan_transfer(request, train_options, TERMINAL)[0]))
     else:
         transfers.run_transfer(request, train_options, args.output, TERMINAL)
 
 
-def _parse_numbers(option: str, values: Sequence[str] | None) -> list[float] | None:
-    if values is None:
-        return None
+def _parse_numbers(option: str, values: Sequence[str]) -> list[float]:
     try:
         numbers = [float(word) for word in values]
     except ValueError as error:

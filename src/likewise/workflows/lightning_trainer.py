@@ -107,10 +107,9 @@ class TrainingBar(ProgressBar):
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Move the bar, and show the loss when the bar is next drawn."""
-        if self._bar is None:
-            return
-        self._bar.update(trainer.global_step - self._bar.n)
-        self._bar.set_postfix_str(_epoch_and_loss(trainer), refresh=False)
+        if self._bar is not None:
+            self._bar.update(trainer.global_step - self._bar.n)
+            self._bar.set_postfix_str(_epoch_and_loss(trainer), refresh=False)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Say the epoch's line where there is no bar; of many epochs the first, the last, and some between."""

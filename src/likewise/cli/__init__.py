@@ -232,10 +232,8 @@ def _import_message(error: ImportError) -> str:
 
 def _notes(error: BaseException) -> list[str]:
     """Return the last note of an error, or of its causes: how to resume a run, or the sweep that it is in."""
-    causes = [error]
-    while causes[-1].__cause__ is not None:
-        causes.append(causes[-1].__cause__)
-    return next((notes[-1:] for cause in causes if (notes := getattr(cause, "__notes__", []))), [])
+    notes = getattr(error, "__notes__", [])
+    return notes[-1:] if notes or error.__cause__ is None else _notes(error.__cause__)
 
 
 def _fail(message: str) -> int:

@@ -22,10 +22,7 @@ from likewise.cli import main
 from likewise.configuration import read
 from likewise.runs import Run
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*"),
-]
+pytestmark = pytest.mark.slow
 
 SMALL = ("--encoder.width", "4", "--trainer.accelerator", "cpu")
 TRAINED_ALONE = ("--evaluations", "[]", "--report", "false")

@@ -15,10 +15,7 @@ from likewise.runs import Run
 from likewise.workflows import training
 from likewise.workflows.plan import GivenSetting, Sweep, plan_sweep
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*"),
-]
+pytestmark = pytest.mark.slow
 SETTINGS = ["--setting", "SupCon: --loss SupConLoss", "--setting", "--loss NTXentLoss"]
 
 

@@ -515,9 +515,7 @@ def lifted_structure(batch: Batch, space: Space, margin: float = 0.5) -> Tensor:
     far = log_sum_exp(s.masked_fill(same, -torch.inf))
     of_others = [] if "references" in batch else [far]
     names = [name for name in ("reference_labels", "queue_labels") if name in batch]
-    everyone = torch.cat(
-        [*([] if "references" in batch else [repeated(batch["labels"], rows)]), *map(batch.get, names)]
-    )
+    _, everyone, _ = sections_met(batch, rows)
     for name, section in zip(names, sections[-len(names) :] if names else [], strict=True):
         own = space(section, *sections).masked_fill(alike(batch[name], everyone), -torch.inf)
         of_others.append(log_sum_exp(own))

@@ -150,10 +150,6 @@ def nws(**own):
     return lambda **options: lw.NWSLoss(torch.tensor(SIMILARITY, dtype=torch.float64), **own, **options)
 
 
-def with_options(make, **own):
-    return lambda **options: make(**own, **options)
-
-
 def of_widths(make, *widths):
     return lambda **options: lw.Matryoshka(make(**options), widths)
 
@@ -173,42 +169,34 @@ def episode_batch(b, draw):
     return {"query_features": features, "class_means": means, "query_labels": labels}
 
 
-EMBEDDINGS, QUERIES = ("embeddings",), ("queries", "prototypes")
+EMBEDDINGS, REFERENCES = ("embeddings",), ("embeddings", "references")
+PROTOTYPES, LABEL_PROTOTYPES = ("embeddings", "prototypes"), ("queries", "prototypes")
+PAIRS, TRIPLETS, TUPLES = ("queries", "keys"), ("anchors", "positives", "negatives"), ("queries", "keys", "negatives")
+keys_and_queue = partial(class_batch, 0, queue=True, keys=True)
 of_pairs = partial(Row, temperature=False, counts_rows=False)
+batch_triplet = partial(lw.BatchTripletLoss, margin=2.5)
+contrastive_margin = partial(lw.ContrastiveMarginLoss, negative_margin=-0.2)
 WHOLE = ("prototypes", "queue", "queue_labels")
 LOSSES = {
     "NTXent": Row(lw.NTXentLoss, view_batch(2), EMBEDDINGS),
     "NTXent, widths": Row(of_widths(lw.NTXentLoss, 5, 2), view_batch(2), EMBEDDINGS),
     "NTXent, three views": Row(lw.NTXentLoss, view_batch(3), EMBEDDINGS),
-    "InfoNCE": Row(lw.InfoNCELoss, pair_batch("queries", "keys"), ("queries", "keys")),
-    "InfoNCE, symmetric": Row(
-        with_options(lw.InfoNCELoss, symmetric=True), pair_batch("queries", "keys"), ("queries", "keys")
-    ),
-    "InfoNCE, queue": Row(lw.InfoNCELoss, pair_batch("queries", "keys", queue=True), ("queries",), ("queue",)),
-    "InfoNCE, negatives": Row(lw.InfoNCELoss, negatives_batch(2), ("queries", "keys", "negatives")),
-    "InfoNCE, ids": Row(
-        lw.InfoNCELoss,
-        negatives_batch(0, ids=True, queue=True),
-        ("queries", "keys", "negatives"),
-        ("queue", "queue_ids"),
-    ),
-    "InfoNCE, symmetric, negatives": Row(
-        with_options(lw.InfoNCELoss, symmetric=True), negatives_batch(2, ids=True), ("queries", "keys", "negatives")
-    ),
-    "InfoNCE, joint": Row(
-        with_options(lw.InfoNCELoss, symmetric="joint"), negatives_batch(2, ids=True), ("queries", "keys", "negatives")
-    ),
+    "InfoNCE": Row(lw.InfoNCELoss, pair_batch(*PAIRS), PAIRS),
+    "InfoNCE, symmetric": Row(partial(lw.InfoNCELoss, symmetric=True), pair_batch(*PAIRS), PAIRS),
+    "InfoNCE, queue": Row(lw.InfoNCELoss, pair_batch(*PAIRS, queue=True), ("queries",), ("queue",)),
+    "InfoNCE, negatives": Row(lw.InfoNCELoss, negatives_batch(2), TUPLES),
+    "InfoNCE, ids": Row(lw.InfoNCELoss, negatives_batch(0, ids=True, queue=True), TUPLES, ("queue", "queue_ids")),
+    "InfoNCE, symmetric, negatives": Row(partial(lw.InfoNCELoss, symmetric=True), negatives_batch(2, ids=True), TUPLES),
+    "InfoNCE, joint": Row(partial(lw.InfoNCELoss, symmetric="joint"), negatives_batch(2, ids=True), TUPLES),
     **{
         f"InfoNCE, guided, {symmetric}": Row(
-            with_options(lw.InfoNCELoss, symmetric=symmetric, guide_margin=0.1),
+            partial(lw.InfoNCELoss, symmetric=symmetric, guide_margin=0.1),
             negatives_batch(2, ids=True, guide=True),
-            ("queries", "keys", "negatives"),
+            TUPLES,
         )
         for symmetric in (False, True, "joint")
     },
-    "InfoNCE, widths": Row(
-        of_widths(lw.InfoNCELoss, 6, 3), negatives_batch(2, ids=True), ("queries", "keys", "negatives")
-    ),
+    "InfoNCE, widths": Row(of_widths(lw.InfoNCELoss, 6, 3), negatives_batch(2, ids=True), TUPLES),
     "Clip": Row(
         lw.ClipLoss,
         lambda b, draw: (
@@ -220,87 +208,54 @@ LOSSES = {
         normalizes=False,
     ),
     "SupCon out": Row(lw.SupConLoss, class_batch(2), EMBEDDINGS),
-    "SupCon in": Row(with_options(lw.SupConLoss, form="in"), class_batch(2), EMBEDDINGS),
+    "SupCon in": Row(partial(lw.SupConLoss, form="in"), class_batch(2), EMBEDDINGS),
     "SupCon, one view": Row(lw.SupConLoss, class_batch(0), EMBEDDINGS),
     "SupCon, label sets": Row(
         lw.SupConLoss, lambda b, draw: {"embeddings": draw.rows(draw.classes(b), 2), "labels": draw.sets(b)}, EMBEDDINGS
     ),
     "SupCon, queue": Row(lw.SupConLoss, class_batch(2, queue=True), EMBEDDINGS, WHOLE),
-    "SupCon in, keys and queue": Row(
-        with_options(lw.SupConLoss, form="in"),
-        class_batch(0, queue=True, keys=True),
-        ("embeddings", "references"),
-        WHOLE,
-    ),
-    "SupCon pairs": Row(with_options(lw.SupConLoss, form="pairs"), class_batch(2), EMBEDDINGS, counts_rows=False),
+    "SupCon in, keys and queue": Row(partial(lw.SupConLoss, form="in"), keys_and_queue(), REFERENCES, WHOLE),
+    "SupCon pairs": Row(partial(lw.SupConLoss, form="pairs"), class_batch(2), EMBEDDINGS, counts_rows=False),
     "SupCon pairs, keys and queue": Row(
-        with_options(lw.SupConLoss, form="pairs"),
-        class_batch(0, queue=True, keys=True),
-        ("embeddings", "references"),
-        WHOLE,
-        counts_rows=False,
+        partial(lw.SupConLoss, form="pairs"), keys_and_queue(), REFERENCES, WHOLE, counts_rows=False
     ),
     "DCL": Row(lw.DCLLoss, view_batch(2), EMBEDDINGS),
-    "DCL, weighted": Row(with_options(lw.DCLLoss, weighted=True), view_batch(2), EMBEDDINGS),
+    "DCL, weighted": Row(partial(lw.DCLLoss, weighted=True), view_batch(2), EMBEDDINGS),
     "NPairs": Row(
         lw.NPairsLoss, pair_batch("anchors", "positives"), ("anchors", "positives"), temperature=False, normalizes=False
     ),
-    "Triplet": Row(
-        with_options(lw.TripletLoss, margin=0.2),
-        pair_batch("anchors", "positives", "negatives"),
-        ("anchors", "positives", "negatives"),
-    ),
+    "Triplet": Row(partial(lw.TripletLoss, margin=0.2), pair_batch(*TRIPLETS), TRIPLETS),
     **{
-        f"BatchTriplet, {mining}": of_pairs(
-            with_options(lw.BatchTripletLoss, margin=2.5, mining=mining), class_batch(2), EMBEDDINGS
-        )
+        f"BatchTriplet, {mining}": of_pairs(partial(batch_triplet, mining=mining), class_batch(2), EMBEDDINGS)
         for mining in ("all", "semi-hard", "hard")
     },
     **{
         f"BatchTriplet, {mining}, queue": of_pairs(
-            with_options(lw.BatchTripletLoss, margin=2.5, mining=mining),
+            partial(batch_triplet, mining=mining),
             class_batch(0, queue=True, keys=mining == "semi-hard"),
-            ("embeddings", "references") if mining == "semi-hard" else EMBEDDINGS,
+            REFERENCES if mining == "semi-hard" else EMBEDDINGS,
             WHOLE,
         )
         for mining in ("all", "semi-hard", "hard")
     },
     "BatchTriplet, by distance": of_pairs(
-        with_options(lw.BatchTripletLoss, margin=2.5, mining="all semi-hard", distance="euclidean"),
-        class_batch(2),
-        EMBEDDINGS,
+        partial(batch_triplet, mining="all semi-hard", distance="euclidean"), class_batch(2), EMBEDDINGS
     ),
     "Triplet, by distance": Row(
-        with_options(lw.TripletLoss, margin=0.2, distance="euclidean"),
-        pair_batch("anchors", "positives", "negatives"),
-        ("anchors", "positives", "negatives"),
+        partial(lw.TripletLoss, margin=0.2, distance="euclidean"), pair_batch(*TRIPLETS), TRIPLETS
     ),
-    "SigLIP": Row(with_options(lw.SigLIPLoss, bias=-1.0), pair_batch("queries", "keys"), ("queries", "keys")),
-    "SigLIP, ids": Row(
-        with_options(lw.SigLIPLoss, bias=-1.0), negatives_batch(2, ids=True), ("queries", "keys", "negatives")
-    ),
+    "SigLIP": Row(partial(lw.SigLIPLoss, bias=-1.0), pair_batch(*PAIRS), PAIRS),
+    "SigLIP, ids": Row(partial(lw.SigLIPLoss, bias=-1.0), negatives_batch(2, ids=True), TUPLES),
     "SigLIP, guided": Row(
-        with_options(lw.SigLIPLoss, bias=-1.0, guide_margin=0.1),
-        negatives_batch(0, ids=True, guide=True),
-        ("queries", "keys", "negatives"),
+        partial(lw.SigLIPLoss, bias=-1.0, guide_margin=0.1), negatives_batch(0, ids=True, guide=True), TUPLES
     ),
-    "ContrastiveMargin": of_pairs(
-        with_options(lw.ContrastiveMarginLoss, positive_margin=1.5, negative_margin=-0.2), class_batch(2), EMBEDDINGS
-    ),
-    "ContrastiveMargin, squared": of_pairs(
-        with_options(lw.ContrastiveMarginLoss, squared=True, negative_margin=-0.2), class_batch(0), EMBEDDINGS
-    ),
+    "ContrastiveMargin": of_pairs(partial(contrastive_margin, positive_margin=1.5), class_batch(2), EMBEDDINGS),
+    "ContrastiveMargin, squared": of_pairs(partial(contrastive_margin, squared=True), class_batch(0), EMBEDDINGS),
     "ContrastiveMargin, queue": of_pairs(
-        with_options(lw.ContrastiveMarginLoss, positive_margin=1.5, negative_margin=-0.2),
-        class_batch(2, queue=True),
-        EMBEDDINGS,
-        WHOLE,
+        partial(contrastive_margin, positive_margin=1.5), class_batch(2, queue=True), EMBEDDINGS, WHOLE
     ),
     "ContrastiveMargin, keys and queue": of_pairs(
-        with_options(lw.ContrastiveMarginLoss, squared=True, negative_margin=-0.2),
-        class_batch(0, queue=True, keys=True),
-        ("embeddings", "references"),
-        WHOLE,
+        partial(contrastive_margin, squared=True), keys_and_queue(), REFERENCES, WHOLE
     ),
     "MulSupCon": Row(lw.MulSupConLoss, label_batch(prototypes=False, views=2), ("queries",), counts_rows=False),
     "MulSupCon, references": Row(
@@ -309,55 +264,46 @@ LOSSES = {
     "MulSupCon, queue": Row(
         lw.MulSupConLoss, label_batch(prototypes=False, queue=True), ("queries",), WHOLE, counts_rows=False
     ),
-    "MSC": Row(lw.MSCLoss, label_batch(), QUERIES, WHOLE),
-    "MSC, views, queue": Row(lw.MSCLoss, label_batch(queue=True, views=2), QUERIES, WHOLE),
-    "NWS mean": Row(nws(), label_batch(keys="key", queue=True), QUERIES, WHOLE),
-    "NWS max": Row(nws(aggregation="max"), label_batch(keys="key", queue=True), QUERIES, WHOLE),
-    "NWS, normalized": Row(nws(normalized=True), label_batch(keys="key"), QUERIES, WHOLE),
-    "NWS, queue": Row(nws(positives_in_denominator=True), label_batch(queue=True), QUERIES, WHOLE),
+    "MSC": Row(lw.MSCLoss, label_batch(), LABEL_PROTOTYPES, WHOLE),
+    "MSC, views, queue": Row(lw.MSCLoss, label_batch(queue=True, views=2), LABEL_PROTOTYPES, WHOLE),
+    "NWS mean": Row(nws(), label_batch(keys="key", queue=True), LABEL_PROTOTYPES, WHOLE),
+    "NWS max": Row(nws(aggregation="max"), label_batch(keys="key", queue=True), LABEL_PROTOTYPES, WHOLE),
+    "NWS, normalized": Row(nws(normalized=True), label_batch(keys="key"), LABEL_PROTOTYPES, WHOLE),
+    "NWS, queue": Row(nws(positives_in_denominator=True), label_batch(queue=True), LABEL_PROTOTYPES, WHOLE),
     "RASCAL": rascal(),
     "RASCAL, sample": rascal(rank_level="sample"),
     "RASCAL, current": rascal(ranking="current"),
     "RASCAL, uniform": rascal(ranking="uniform"),
     "Patch": Row(lw.PatchLoss, patch_batch, ("query_maps", "support_maps"), temperature=False),
     "Prototypical": Row(lw.PrototypicalLoss, episode_batch, ("query_features", "class_means"), normalizes=False),
-    "BCL": Row(lw.BCLLoss, class_batch(2, prototypes=True), ("embeddings", "prototypes"), WHOLE),
-    "BCL, queue": Row(lw.BCLLoss, class_batch(2, prototypes=True, queue=True), ("embeddings", "prototypes"), WHOLE),
-    "KCL": Row(with_options(lw.KCLLoss, k=2), class_batch(2), EMBEDDINGS),
-    "ProxyNCA": Row(lw.ProxyNCALoss, class_batch(2, prototypes=True), ("embeddings", "prototypes"), WHOLE),
+    "BCL": Row(lw.BCLLoss, class_batch(2, prototypes=True), PROTOTYPES, WHOLE),
+    "BCL, queue": Row(lw.BCLLoss, class_batch(2, prototypes=True, queue=True), PROTOTYPES, WHOLE),
+    "KCL": Row(partial(lw.KCLLoss, k=2), class_batch(2), EMBEDDINGS),
+    "ProxyNCA": Row(lw.ProxyNCALoss, class_batch(2, prototypes=True), PROTOTYPES, WHOLE),
     "PaCo": Row(lw.PaCoLoss, class_batch(2, logits=True), ("embeddings", "class_logits")),
     "PaCo, queue": Row(lw.PaCoLoss, class_batch(2, logits=True, queue=True), ("embeddings", "class_logits"), WHOLE),
     "HardNegative": Row(lw.HardNegativeLoss, view_batch(2), EMBEDDINGS),
     "MultiSimilarity": Row(lw.MultiSimilarityLoss, class_batch(2), EMBEDDINGS, temperature=False),
     "MultiSimilarity, mined": of_pairs(
-        with_options(lw.MultiSimilarityLoss, epsilon=0.1), class_batch(0, mixed=True), EMBEDDINGS
+        partial(lw.MultiSimilarityLoss, epsilon=0.1), class_batch(0, mixed=True), EMBEDDINGS
     ),
     "MultiSimilarity, queue": Row(
         lw.MultiSimilarityLoss, class_batch(2, queue=True), EMBEDDINGS, WHOLE, temperature=False
     ),
     "MultiSimilarity, mined, keys and queue": of_pairs(
-        with_options(lw.MultiSimilarityLoss, epsilon=0.1),
-        class_batch(0, queue=True, keys=True, mixed=True),
-        ("embeddings", "references"),
-        WHOLE,
+        partial(lw.MultiSimilarityLoss, epsilon=0.1), keys_and_queue(mixed=True), REFERENCES, WHOLE
     ),
     "LiftedStructure": Row(lw.LiftedStructureLoss, class_batch(2, mixed=True), EMBEDDINGS, counts_rows=False),
     "LiftedStructure, queue": Row(
         lw.LiftedStructureLoss, class_batch(2, queue=True, mixed=True), EMBEDDINGS, WHOLE, counts_rows=False
     ),
     "LiftedStructure, keys and queue": Row(
-        lw.LiftedStructureLoss,
-        class_batch(0, queue=True, keys=True, mixed=True),
-        ("embeddings", "references"),
-        WHOLE,
-        counts_rows=False,
+        lw.LiftedStructureLoss, keys_and_queue(mixed=True), REFERENCES, WHOLE, counts_rows=False
     ),
-    "ArcFace": Row(lw.ArcFaceLoss, class_batch(2, prototypes=True), ("embeddings", "prototypes"), WHOLE),
-    "CosFace": Row(lw.CosFaceLoss, class_batch(2, prototypes=True), ("embeddings", "prototypes"), WHOLE),
-    "ProxyAnchor": Row(lw.ProxyAnchorLoss, class_batch(2, prototypes=True), ("embeddings", "prototypes"), WHOLE),
-    "ProxyAnchor, queue": Row(
-        lw.ProxyAnchorLoss, class_batch(2, prototypes=True, queue=True), ("embeddings", "prototypes"), WHOLE
-    ),
+    "ArcFace": Row(lw.ArcFaceLoss, class_batch(2, prototypes=True), PROTOTYPES, WHOLE),
+    "CosFace": Row(lw.CosFaceLoss, class_batch(2, prototypes=True), PROTOTYPES, WHOLE),
+    "ProxyAnchor": Row(lw.ProxyAnchorLoss, class_batch(2, prototypes=True), PROTOTYPES, WHOLE),
+    "ProxyAnchor, queue": Row(lw.ProxyAnchorLoss, class_batch(2, prototypes=True, queue=True), PROTOTYPES, WHOLE),
 }
 """Every loss with the usual options, in the variants whose weights differ."""
 

@@ -8,6 +8,7 @@ differentiation, is given to a formula with its batch, the same in every precisi
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -174,19 +175,23 @@ def clip(batch: Batch, space: Space) -> Tensor:
     return (functional.cross_entropy(s, own) + functional.cross_entropy(s.T, own)) / 2
 
 
-def met(batch: Batch) -> tuple[Tensor, list[Tensor], Tensor, Tensor]:
-    """Return rows, what they meet: the batch or references, and a queue; which of a class, and all but themselves."""
-    rows = flat(batch["embeddings"])
-    labels = repeated(batch["labels"], rows)
+def sections_met(batch: Batch, rows: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
+    """Return what rows meet: the batch or references, and a queue; its labels; and all pairs but a row with itself."""
+    sections, labels, push = [rows], [repeated(batch["labels"], rows)], others_of(rows)
     if "references" in batch:
-        sections, of_sections = [batch["references"]], [batch["reference_labels"]]
+        sections, labels = [batch["references"]], [batch["reference_labels"]]
         push = torch.ones(len(rows), len(batch["references"]), dtype=torch.bool)
-    else:
-        sections, of_sections, push = [rows], [labels], others_of(rows)
     if "queue" in batch:
-        sections, of_sections = [*sections, batch["queue"]], [*of_sections, batch["queue_labels"]]
+        sections, labels = [*sections, batch["queue"]], [*labels, batch["queue_labels"]]
         push = torch.cat([push, torch.ones(len(rows), len(batch["queue"]), dtype=torch.bool)], dim=1)
-    return rows, sections, alike(labels, torch.cat(of_sections)), push
+    return sections, torch.cat(labels), push
+
+
+def met(batch: Batch) -> tuple[Tensor, list[Tensor], Tensor, Tensor]:
+    """Return rows, the sections that they meet; which pairs are of a class, and all but a row with itself."""
+    rows = flat(batch["embeddings"])
+    sections, labels, push = sections_met(batch, rows)
+    return rows, sections, alike(repeated(batch["labels"], rows), labels), push
 
 
 def sup_con_sets(batch: Batch, space: Space) -> tuple[Tensor, Tensor, Tensor]:
@@ -306,15 +311,8 @@ def contrastive_margin(
 
 def mul_sup_con(batch: Batch, space: Space) -> Tensor:
     rows = flat(batch["queries"])
-    y = repeated(batch["labels"], rows)
-    sections, of_sections, push = [rows], [y], others_of(rows)
-    if "references" in batch:
-        sections, of_sections = [batch["references"]], [batch["reference_labels"]]
-        push = torch.ones(len(rows), len(batch["references"]), dtype=torch.bool)
-    if "queue" in batch:
-        sections, of_sections = [*sections, batch["queue"]], [*of_sections, batch["queue_labels"]]
-        push = torch.cat([push, torch.ones(len(rows), len(batch["queue"]), dtype=torch.bool)], dim=1)
-    y, of_all = y.double(), torch.cat(of_sections).double()
+    sections, labels, push = sections_met(batch, rows)
+    y, of_all = repeated(batch["labels"], rows).double(), labels.double()
     counts = push.double() @ of_all  # how many references each anchor meets that carry a label
     anchors = y * (counts > 0)
     pull = ((anchors / counts.clamp(min=1)) @ of_all.T) * push
@@ -335,11 +333,8 @@ def shares(y: Tensor, others: Tensor, met: Tensor, prototype: Tensor, alpha: flo
 
 def msc(batch: Batch, space: Space, beta: float = 0.1) -> Tensor:
     rows = flat(batch["queries"])
-    y, sections, push = repeated(batch["labels"], rows).double(), [rows], others_of(rows).double()
-    of_all = y
-    if "queue" in batch:
-        sections, of_all = [rows, batch["queue"]], torch.cat([y, batch["queue_labels"].double()])
-        push = torch.cat([push, torch.ones(len(rows), len(batch["queue"]))], dim=1)
+    sections, labels, push = sections_met(batch, rows)
+    y, of_all, push = repeated(batch["labels"], rows).double(), labels.double(), push.double()
     instances, prototypes = shares(y, of_all, push, torch.ones(1, 1))
     pull = torch.cat([instances * push, prototypes], dim=1)
     push = torch.cat([beta * push, torch.ones_like(prototypes)], dim=1)
@@ -520,9 +515,7 @@ def lifted_structure(batch: Batch, space: Space, margin: float = 0.5) -> Tensor:
     far = log_sum_exp(s.masked_fill(same, -torch.inf))
     of_others = [] if "references" in batch else [far]
     names = [name for name in ("reference_labels", "queue_labels") if name in batch]
-    everyone = torch.cat(
-        [*([] if "references" in batch else [repeated(batch["labels"], rows)]), *map(batch.get, names)]
-    )
+    _, everyone, _ = sections_met(batch, rows)
     for name, section in zip(names, sections[-len(names) :] if names else [], strict=True):
         own = space(section, *sections).masked_fill(alike(batch[name], everyone), -torch.inf)
         of_others.append(log_sum_exp(own))
@@ -561,10 +554,6 @@ def proxy_anchor(batch: Batch, space: Space, margin: float = 0.1) -> Tensor:
     return mean(near, own.any(dim=1).sum()) + mean(far)
 
 
-def with_options(formula: Callable[..., Tensor], **options: object) -> Formula:
-    return lambda batch, space: formula(batch, space, **options)
-
-
 def of_widths(formula: Formula, *widths: int) -> Formula:
     """Return the mean of a formula over the first so many features of all rows."""
 
@@ -587,11 +576,11 @@ FORMULAS: dict[str, Formula] = {
     "InfoNCE, queue": info_nce_queue,
     "InfoNCE, negatives": info_nce_among,
     "InfoNCE, ids": info_nce_among,
-    "InfoNCE, symmetric, negatives": with_options(info_nce_among, form="symmetric"),
-    "InfoNCE, joint": with_options(info_nce_among, form="joint"),
+    "InfoNCE, symmetric, negatives": partial(info_nce_among, form="symmetric"),
+    "InfoNCE, joint": partial(info_nce_among, form="joint"),
     "InfoNCE, guided, False": info_nce_among,
-    "InfoNCE, guided, True": with_options(info_nce_among, form="symmetric"),
-    "InfoNCE, guided, joint": with_options(info_nce_among, form="joint"),
+    "InfoNCE, guided, True": partial(info_nce_among, form="symmetric"),
+    "InfoNCE, guided, joint": partial(info_nce_among, form="joint"),
     "InfoNCE, widths": of_widths(info_nce_among, 6, 3),
     "Clip": clip,
     "SupCon out": sup_con_out,
@@ -606,30 +595,30 @@ FORMULAS: dict[str, Formula] = {
     "DCL, weighted": dcl_weighted,
     "NPairs": n_pairs,
     "Triplet": triplet,
-    "BatchTriplet, all": with_options(triplets_of_batch, mining="all"),
-    "BatchTriplet, semi-hard": with_options(triplets_of_batch, mining="semi-hard"),
-    "BatchTriplet, hard": with_options(triplets_of_batch, mining="hard"),
-    "BatchTriplet, all, queue": with_options(triplets_of_batch, mining="all"),
-    "BatchTriplet, semi-hard, queue": with_options(triplets_of_batch, mining="semi-hard"),
-    "BatchTriplet, hard, queue": with_options(triplets_of_batch, mining="hard"),
-    "BatchTriplet, by distance": with_options(triplets_of_batch, mining="all semi-hard", by_distance=True),
+    "BatchTriplet, all": partial(triplets_of_batch, mining="all"),
+    "BatchTriplet, semi-hard": partial(triplets_of_batch, mining="semi-hard"),
+    "BatchTriplet, hard": partial(triplets_of_batch, mining="hard"),
+    "BatchTriplet, all, queue": partial(triplets_of_batch, mining="all"),
+    "BatchTriplet, semi-hard, queue": partial(triplets_of_batch, mining="semi-hard"),
+    "BatchTriplet, hard, queue": partial(triplets_of_batch, mining="hard"),
+    "BatchTriplet, by distance": partial(triplets_of_batch, mining="all semi-hard", by_distance=True),
     "Triplet, by distance": triplet_by_distance,
     "SigLIP": siglip,
     "SigLIP, ids": siglip,
     "SigLIP, guided": siglip,
     "ContrastiveMargin": contrastive_margin,
-    "ContrastiveMargin, squared": with_options(contrastive_margin, positive=1.0, power=2),
+    "ContrastiveMargin, squared": partial(contrastive_margin, positive=1.0, power=2),
     "ContrastiveMargin, queue": contrastive_margin,
-    "ContrastiveMargin, keys and queue": with_options(contrastive_margin, positive=1.0, power=2),
+    "ContrastiveMargin, keys and queue": partial(contrastive_margin, positive=1.0, power=2),
     "MulSupCon": mul_sup_con,
     "MulSupCon, references": mul_sup_con,
     "MulSupCon, queue": mul_sup_con,
     "MSC": msc,
     "MSC, views, queue": msc,
     "NWS mean": nws,
-    "NWS max": with_options(nws, most=True),
-    "NWS, normalized": with_options(nws, corrected=False),
-    "NWS, queue": with_options(nws, with_positives=True),
+    "NWS max": partial(nws, most=True),
+    "NWS, normalized": partial(nws, corrected=False),
+    "NWS, queue": partial(nws, with_positives=True),
     "RASCAL": rascal,
     "RASCAL, sample": rascal,
     "RASCAL, current": rascal,
@@ -644,9 +633,9 @@ FORMULAS: dict[str, Formula] = {
     "PaCo, queue": paco,
     "HardNegative": hard_negative,
     "MultiSimilarity": multi_similarity,
-    "MultiSimilarity, mined": with_options(multi_similarity, epsilon=0.1),
+    "MultiSimilarity, mined": partial(multi_similarity, epsilon=0.1),
     "MultiSimilarity, queue": multi_similarity,
-    "MultiSimilarity, mined, keys and queue": with_options(multi_similarity, epsilon=0.1),
+    "MultiSimilarity, mined, keys and queue": partial(multi_similarity, epsilon=0.1),
     "LiftedStructure": lifted_structure,
     "LiftedStructure, queue": lifted_structure,
     "LiftedStructure, keys and queue": lifted_structure,

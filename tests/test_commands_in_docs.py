@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from likewise.cli import _underscored
-from likewise.cli.experiments import parse_sweep
+from likewise.cli.verbs import parse_sweep
 from likewise.configuration import read, written
 from likewise.configuration.command_line import requested_help
 from likewise.configuration.options import RECORDS

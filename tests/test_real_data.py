@@ -8,10 +8,7 @@ import pytest
 from likewise.cli import main
 from likewise.runs import Run
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*"),
-]
+pytestmark = pytest.mark.slow
 
 
 def test_new_characters_are_learned_from_one_drawing(real_data, tmp_path, monkeypatch):

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from typing import Any, final
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from likewise import distributed
@@ -288,8 +287,5 @@ class ForSentences(nn.Module):
 
 
 def _mean_over_processes(gradient: Tensor) -> Tensor:
-    if (count := distributed.world_size()) == 1:
-        return gradient
-    total = gradient.clone()
-    dist.all_reduce(total)
-    return total / count
+    count = distributed.world_size()
+    return gradient if count == 1 else distributed.total(gradient) / count

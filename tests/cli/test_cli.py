@@ -22,14 +22,10 @@ from likewise.cli import main
 from likewise.configuration import read
 from likewise.runs import Run
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*"),
-]
+pytestmark = pytest.mark.slow
 
 SMALL = ("--encoder.width", "4", "--trainer.accelerator", "cpu")
 TRAINED_ALONE = ("--evaluations", "[]", "--report", "false")
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}  # threads that wait for each other are slow beside other processes
 
 
 @pytest.fixture(scope="module")
@@ -459,9 +455,7 @@ def test_what_has_no_name_is_asked_for_as_the_help_calls_it(capsys):
 @pytest.mark.process
 def test_a_missing_extra_is_named_with_its_remedy_in_one_line_without_a_traceback(tmp_path):
     script = "import sys; sys.modules['lightning'] = None; from likewise.cli import main; sys.exit(main(['train']))"
-    result = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False, env=ENVIRONMENT
-    )
+    result = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout, list(tmp_path.iterdir())) == (2, "", [])
     assert re.fullmatch(r"error: .*lightning.*pip install 'likewise\[train\]'\n", result.stderr)
 

@@ -58,7 +58,6 @@ def test_an_error_that_nobody_reads_still_has_its_status(gone, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*")
 def test_a_training_that_nobody_reads_writes_its_report(digits, gone, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdout", gone)
     assert main(["train", *digits, "--evaluations", "KNN", "--runs", str(tmp_path)]) == 0

@@ -11,10 +11,7 @@ from likewise.cli import main
 from likewise.evaluation import load_features
 from likewise.runs import Run
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*"),
-]
+pytestmark = pytest.mark.slow
 SHORT = ["--trainer.max_epochs", "1", "--encoder.width", "4", "--trainer.accelerator", "cpu"]
 
 

@@ -8,17 +8,14 @@ import warnings
 import pytest
 
 from likewise.cli import main
-from likewise.cli.experiments import axis
+from likewise.cli.verbs import axis
 from likewise.data import Arrays, reload
 from likewise.evaluation import KNN
 from likewise.runs import Run
 from likewise.workflows import training
 from likewise.workflows.plan import GivenSetting, Sweep, plan_sweep
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:.*LeafSpec.*", "ignore:.*does not have many workers.*"),
-]
+pytestmark = pytest.mark.slow
 SETTINGS = ["--setting", "SupCon: --loss SupConLoss", "--setting", "--loss NTXentLoss"]
 
 

@@ -6,20 +6,25 @@ import errno
 import importlib
 import io
 import os
+import platform
 import re
+import shutil
 import signal
+import subprocess
 import sys
 import traceback
 import warnings
 from collections.abc import Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import final
 
+from likewise import __version__
 from likewise.files.detection import suggest
 from likewise.files.formats import CONTROLS
 from likewise.training.launch import TERMINATED, check_alone, processes, terminable
-from likewise.workflows.progress import TERMINAL
+from likewise.workflows import TERMINAL
 
 SUMMARIES = {
     "train": "pretrain an encoder, evaluate it, write the run's folder and its report",
@@ -46,6 +51,7 @@ FULL_DISK_ERRORS = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 INTERRUPTED_STATUS = 130  # what a shell reports of a program that Ctrl-C ended
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # mallopt's names of them, in malloc.h
 BLOCK_BYTES, END_BYTES = 2**30, 2**31 - 1  # of a block in the heap, and of free memory at its end
+PACKAGES = ("torch", "lightning", "torchvision", "timm", "datasets", "transformers", "onnxruntime", "triton")
 GLIBC_SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 
 
@@ -86,10 +92,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _plain_output(), _terminable():
             if verb != "train":
                 check_alone(verb)
+            verbs = importlib.import_module("likewise.cli.verbs")
             if verb in OWN_PARSERS:
-                getattr(importlib.import_module("likewise.cli.experiments"), verb)(argv[1:])
+                getattr(verbs, verb)(argv[1:])
             else:
-                importlib.import_module("likewise.cli.verbs").run(verb, argv[1:])
+                verbs.run(verb, argv[1:])
     except ImportError as error:
         return _fail(_import_message(error))
     except (ValueError, OSError) as error:
@@ -171,8 +178,7 @@ def _verb(argv: Sequence[str]) -> str:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    version = importlib.import_module("likewise.cli.version").version_text() if "--version" in argv else ""
-    parser.add_argument("--version", action="version", version=version)
+    parser.add_argument("--version", action="version", version=_versions() if "--version" in argv else "")
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     for verb, summary in SUMMARIES.items():
         verbs.add_parser(verb, help=summary)
@@ -181,6 +187,28 @@ def _verb(argv: Sequence[str]) -> str:
         raise ValueError(f"expected a verb, one of {', '.join(SUMMARIES)}, got {argv[0]}{remedy}")
     parser.parse_args(argv or ["--help"])
     raise AssertionError  # pragma: no cover - argparse has exited
+
+
+def _versions() -> str:
+    """Return what bug reports need: versions, the platform, and NVIDIA's GPUs, without importing torch."""
+    lines = [f"likewise {__version__}", f"Python {platform.python_version()}, {platform.platform()}"]
+    installed: list[str] = []
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            installed.append(f"{name} {version(name)}")
+    return "\n".join([*lines, ", ".join(installed), f"GPU: {_gpus()}"])
+
+
+def _gpus() -> str:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return "none of NVIDIA (nvidia-smi not found)"
+    command = [program, "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)  # noqa: S603 - fixed
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"nvidia-smi fails: {error}"
+    return "; ".join(done.stdout.split("\n")).strip("; ")
 
 
 def _import_message(error: ImportError) -> str:
@@ -204,10 +232,8 @@ def _import_message(error: ImportError) -> str:
 
 def _notes(error: BaseException) -> list[str]:
     """Return the last note of an error, or of its causes: how to resume a run, or the sweep that it is in."""
-    causes = [error]
-    while causes[-1].__cause__ is not None:
-        causes.append(causes[-1].__cause__)
-    return next((notes[-1:] for cause in causes if (notes := getattr(cause, "__notes__", []))), [])
+    notes = getattr(error, "__notes__", [])
+    return notes[-1:] if notes or error.__cause__ is None else _notes(error.__cause__)
 
 
 def _fail(message: str) -> int:

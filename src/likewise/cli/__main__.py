@@ -1,7 +1,5 @@
 """`python -m likewise.cli`: the command where its script is not on the path."""
 
-import sys
-
 from likewise.cli import main
 
-sys.exit(main())
+raise SystemExit(main())

@@ -197,7 +197,6 @@ def _docs(cls: type) -> list[str]:
 
 
 def _argument_docs(doc: str) -> dict[str, str]:
-    r"""Return a docstring's description of each argument."""
     texts, current, inside, depth = dict[str, str](), "", False, 0
     for line in doc.splitlines():
         text, indent = line.strip(), len(line) - len(line.lstrip())

@@ -106,8 +106,7 @@ class ConfigBuilder:
         except ValueError as error:
             if not str(error).startswith("expected ") or str(error).startswith(f"expected {option.name} "):
                 raise
-            message = str(error)
-            message = f"expected --{option.name}, got none" if option.value is FLAG else f"--{option.name}: {message}"
+            message = f"expected --{option.name}, got none" if option.value is FLAG else f"--{option.name}: {error}"
             raise ValueError(message if ": " in str(error) else f"{message}: see {self._help(option.name)}") from error
 
     def _part(self, option: Option, value: Any, base: Class, current: Any, *, optional: bool) -> Any:

@@ -7,7 +7,6 @@ from difflib import SequenceMatcher, get_close_matches
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from string import ascii_letters, digits
 from typing import Any
 
 from likewise.configuration import recipes
@@ -74,7 +73,6 @@ OF_CLASS = {
 }
 OF_INPUTS = {"images": "image-folder", "texts": "texts", "numbers": "vectors", "ids": "vectors"}
 WITHOUT_COUNTERPART = {"base_temperature"}  # of SupContrast: it multiplies a loss, as a learning rate does
-WORD_CHARACTERS = {*ascii_letters, *digits, *"-_ "}
 SURE_SIMILARITY = 0.9
 """The similarity of spelling from which on nothing else can be meant."""
 
@@ -84,7 +82,7 @@ MAX_LISTED_CLASSES = 40
 
 def class_named(name: str, base: Class) -> str | None:
     """Return the import path of the subclass that a word names, whatever its case and hyphens."""
-    if not name.isidentifier() and not set(name) <= WORD_CHARACTERS:
+    if not re.fullmatch(r"[\w -]*", name):
         return None
     several, wanted = kinds(base), folded(name)
     names = (known for known in several if wanted in {folded(known), folded(known).removesuffix(folded(base.name))})

@@ -365,11 +365,9 @@ DEFAULTS: dict[str, Any] = {
 }
 SOURCES = ("config", "recipe", "resume")
 """Options that bring others, and have no meaning of their own once those are known."""
-# fmt: off
 RESUMED_WITH = (
     "report", "sections", "log", "workers", "checkpoint_minutes", "keep_checkpoints", "timeout_minutes", "trainer",
-)
-# fmt: on
+)  # fmt: skip
 OF_LOSSES = {"gather_distributed": True, "label_similarity": "npmi"}
 """The command's defaults for losses that take these arguments; with one process there is nothing to gather."""
 FILLED_OPTIONS = {

@@ -7,12 +7,10 @@ from likewise.instantiate import Spec
 
 Callback = Annotated[Spec, "lightning.pytorch.callbacks.callback.Callback"]
 Logger = Annotated[Spec, "lightning.pytorch.loggers.logger.Logger"]
-# fmt: off
 Precision = Literal[
     64, 32, 16, "64", "32", "16", "bf16", "transformer-engine", "transformer-engine-float16", "16-true", "16-mixed",
     "bf16-true", "bf16-mixed", "32-true", "64-true", "auto",
-]
-# fmt: on
+]  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

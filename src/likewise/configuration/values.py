@@ -57,7 +57,8 @@ def plain(value: Any, hint: Any, part: Part | None = None) -> Any:
     if value is FLAG and bool not in members(hint):
         raise ValueError("expected a value, got none")
     texts = value if isinstance(value, list | tuple) else [value]
-    if any(isinstance(text, str | Path) and not _is_unicode(str(text)) for text in texts):
+    paths = [str(text) for text in texts if isinstance(text, str | Path)]
+    if any(path != path.encode(errors="replace").decode() for path in paths):
         return list(map(str, texts)) if texts is value else str(value)  # file names that JSON can't hold
     wanted = {"a plain value": None}
     for meaning in [True] if value is FLAG else _meanings(value, texts=not {str, Path}.isdisjoint(members(hint))):
@@ -72,10 +73,6 @@ def plain(value: Any, hint: Any, part: Part | None = None) -> Any:
             (error,) = raised.args
             raise error from error.__cause__
     raise ValueError(f"expected {' or '.join(wanted) or 'nothing'}, got {value}")
-
-
-def _is_unicode(text: str) -> bool:
-    return text == text.encode(errors="replace").decode()
 
 
 def _named(value: Any) -> str:
@@ -128,7 +125,7 @@ def _readable(hint: Any, plainly: bool) -> Any:
         return Annotated[hint, BeforeValidator(partial(_choice, inner))]
     if origin in {Union, UnionType}:
         several = sorted(
-            set(members(hint)) - {type(None)}, key=lambda member: (member in TRIED_LAST, inner.index(member))
+            set(members(hint)) - {type(None)}, key=lambda member: (member in {str, Any}, inner.index(member))
         )
         either: Any = Union[tuple(_readable(member, plainly) for member in several) or (Any,)]  # noqa: UP007
         if get_origin(either) is Union:
@@ -141,9 +138,6 @@ def _readable(hint: Any, plainly: bool) -> Any:
     if origin in {list, tuple, set, dict} and inner:
         return origin[tuple(argument if argument is ... else _readable(argument, plainly) for argument in inner)]  # pyright: ignore[reportInvalidTypeArguments]
     return hint if hint in PLAIN_TYPES - {timedelta} or (inspect.isclass(hint) and issubclass(hint, Enum)) else Any
-
-
-TRIED_LAST = {str, Any}
 
 
 def _choice(choices: Sequence[Any], value: Any) -> Any:

@@ -5,6 +5,7 @@ import shutil
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,8 +30,8 @@ from likewise.models import Encoder
 from likewise.models.weights import load_weights
 from likewise.runs import Run
 from likewise.runs.machine import device_named
+from likewise.workflows import PRINTED, Progress
 from likewise.workflows.arguments import EmbedArguments, Part, given_options
-from likewise.workflows.progress import PRINTED, Progress
 
 SUFFIXES = (".parquet", ".npz")
 COLUMNS = ("inputs", "text")  # options of data that say what the encoder takes: the run's, unless others are given
@@ -199,7 +200,7 @@ def _fill_shards(shards: EmbeddingShards, model: Model, config: EmbedOptions, pr
         bar.unit, bar.initial, bar.n = "", done, done
     ends, pieces, started = {shard.stop: shard for shard in left}, [], time.monotonic()
     spans = spans_of(inputs, left, config.batch_size)
-    try:
+    with nullcontext() if bar is None else closing(bar):
         for span, piece in zip(spans, encode_pieces(model, inputs, spans, config.workers), strict=True):
             pieces.append(piece)
             if span.stop in ends:
@@ -207,9 +208,6 @@ def _fill_shards(shards: EmbeddingShards, model: Model, config: EmbedOptions, pr
                 pieces = []
             if bar is not None:
                 bar.update(len(span))
-    finally:
-        if bar is not None:
-            bar.close()
     return f", {count / (time.monotonic() - started):,.0f} a second" if count else ""
 
 

@@ -23,7 +23,7 @@ from likewise.models import PretrainedTransformer, Timm
 from likewise.models.encoder import Encoder
 from likewise.runs import Run, Side
 from likewise.runs.scores import ALL, ENCODER, format_score, marked
-from likewise.workflows.progress import PRINTED, Progress, shown
+from likewise.workflows import PRINTED, Progress, shown
 
 OF_SENTENCES = """\
 from sentence_transformers import SentenceTransformer
@@ -197,9 +197,7 @@ def _to_sentence_transformers(encoder: PretrainedTransformer, model: Model, fold
 
     with tempfile.TemporaryDirectory() as made:
         _to_transformers(encoder, model, Path(made))
-        special: Any = encoder.special
-        longest = encoder.length + len(special["before"]) + len(special["after"])
-        first = modules.Transformer(made, max_seq_length=longest)
+        first = modules.Transformer(made, max_seq_length=_tokenizer(encoder).model_max_length)
     following: Any = encoder.following
     if following is None:
         mode: Any = "mean" if encoder.pooling == "mean" else "cls"

@@ -26,7 +26,7 @@ from likewise.training import Assembled
 from likewise.training.assembly import prepared
 from likewise.training.schedule import Constant
 from likewise.training.validation import MAX_SAMPLES
-from likewise.workflows.progress import Progress
+from likewise.workflows import Progress
 
 TIMED_STEPS, TIMED_SAMPLES = 4, 64
 PAGE_SECONDS = 10.0  # seconds for the page, and for reading and writing files
@@ -102,21 +102,17 @@ class TrainingBar(ProgressBar):
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Open the bar."""
-        super().on_train_start(trainer, pl_module)
         if self.is_enabled:
             self._bar = self._progress.steps(_steps(trainer), "training")
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Move the bar, and show the loss when the bar is next drawn."""
-        super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
-        if self._bar is None:
-            return
-        self._bar.update(trainer.global_step - self._bar.n)
-        self._bar.set_postfix_str(_epoch_and_loss(trainer), refresh=False)
+        if self._bar is not None:
+            self._bar.update(trainer.global_step - self._bar.n)
+            self._bar.set_postfix_str(_epoch_and_loss(trainer), refresh=False)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Say the epoch's line where there is no bar; of many epochs the first, the last, and some between."""
-        super().on_train_epoch_end(trainer, pl_module)
         steps = _steps(trainer)
         epochs = 0 if steps is None else ceil(steps * trainer.accumulate_grad_batches / trainer.num_training_batches)
         epoch = trainer.current_epoch + 1
@@ -127,17 +123,12 @@ class TrainingBar(ProgressBar):
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Close the bar."""
-        super().on_train_end(trainer, pl_module)
-        self._close()
+        if self._bar is not None:
+            self._bar.close()
 
     def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
         """Close the bar, so that the error stands on a line of its own."""
-        super().on_exception(trainer, pl_module, exception)
-        self._close()
-
-    def _close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
+        self.on_train_end(trainer, pl_module)
 
 
 def _steps(trainer: Trainer) -> int | None:

@@ -9,15 +9,12 @@ from datetime import datetime
 from itertools import product
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple, final
+from typing import Any, NamedTuple, final
 
 from likewise import configuration
 from likewise.configuration.options import TrainOptions
-from likewise.files.formats import PARTIAL_SUFFIX, numbered
+from likewise.files.formats import numbered
 from likewise.instantiate import path_of
-
-if TYPE_CHECKING:
-    from likewise.runs import Run  # imports torch: a mistake in a plan is reported before
 
 PLAN = "sweep.json"
 OWN_OPTIONS = ("--seed", "--runs", "--resume", "--evaluations.help")  # options of `train` that a sweep sets itself
@@ -257,13 +254,3 @@ def remove_traces(sweep: Sweep, folder: Path) -> None:
     for path in (*roots, *dict.fromkeys(root.parent for root in roots), folder):
         if path.is_dir() and not any(path.iterdir()) and path.resolve() != Path.cwd():
             path.rmdir()
-
-
-def existing_run(root: Path) -> "Run | None":
-    """Return the run in a folder, finished or not; None if there is none."""
-    from likewise.runs import Run  # noqa: PLC0415 - imports torch
-
-    for path in sorted(root.iterdir(), key=lambda path: path.suffix == PARTIAL_SUFFIX) if root.is_dir() else ():
-        if (path / "run.json").is_file():
-            return Run(path)
-    return None

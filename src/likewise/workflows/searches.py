@@ -29,8 +29,8 @@ from likewise.runs import Run, Side
 from likewise.runs.machine import device_named
 from likewise.runs.run import atomic_write
 from likewise.runs.scores import aligned, one_line
+from likewise.workflows import PRINTED, Progress
 from likewise.workflows.mining import mine
-from likewise.workflows.progress import PRINTED, Progress
 
 MAX_PRINTED_ROWS, MAX_LETTERS = 20, 60  # rows printed, and letters of a text
 MAX_PAGE_ROWS = 300  # rows on a page
@@ -332,6 +332,7 @@ def _pictures(stored: Stored, model: Model) -> Callable[[Tensor], Tensor | None]
     roots = [root for root in (stored.folder, Path(), path.parent if path.is_file() else path) if root is not None]
 
     def images(rows: Tensor) -> Tensor | None:
+        pixels = None
         if stored.samples is not None:
             pixels = stored.samples.inputs[rows] if len(stored.samples.input_shape) == 3 else None
         elif model.preprocessing is not None:
@@ -340,8 +341,6 @@ def _pictures(stored: Stored, model: Model) -> Callable[[Tensor], Tensor | None]
             there = [file for file in files if file is not None]
             whole = len(there) == len(rows)
             pixels = ImageFiles(there, model.preprocessing)[torch.arange(len(rows))] if whole else None
-        else:
-            pixels = None
         return None if pixels is None else pixels if pixels.is_floating_point() else pixels.float() / 255
 
     return images

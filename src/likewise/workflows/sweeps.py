@@ -14,13 +14,13 @@ from likewise.configuration import read
 from likewise.configuration.recipes import studies, study
 from likewise.data.lazy_inputs import use_progress
 from likewise.data.reload import loaded_once
+from likewise.files.formats import PARTIAL_SUFFIX
 from likewise.report.run_summary import INDENT
 from likewise.runs import Run
 from likewise.runs.scores import Score, best, format_count, format_score, validation_score
-from likewise.workflows import plan, training
+from likewise.workflows import PRINTED, Progress, plan, training
 from likewise.workflows.arguments import TrainArguments
 from likewise.workflows.comparison import Comparison, compare
-from likewise.workflows.progress import PRINTED, Progress
 
 TABLE = "tuning.csv"
 Comparing = Callable[[Sequence[Run], Path, Mapping[Path, str], Progress], Comparison]
@@ -135,7 +135,7 @@ def run_sweep(
     try:
         comparison = _train_all(sweep_plan, folder, progress, compare_runs, least)
     except BaseException as error:
-        if any(plan.existing_run(planned_run.root) for planned_run in sweep_plan.everything(folder)):
+        if any(_existing_run(planned_run.root) for planned_run in sweep_plan.everything(folder)):
             error.add_note(again.format(folder))
         else:
             plan.remove_traces(sweep_plan, folder)
@@ -143,6 +143,14 @@ def run_sweep(
     if comparison is None:
         progress.result(f"\nsweep: {folder}; fewer than two runs have scores to compare")
     return comparison
+
+
+def _existing_run(root: Path) -> Run | None:
+    """Return the run in a folder, finished or not; None if there is none."""
+    for path in sorted(root.iterdir(), key=lambda path: path.suffix == PARTIAL_SUFFIX) if root.is_dir() else ():
+        if (path / "run.json").is_file():
+            return Run(path)
+    return None
 
 
 def _train_all(
@@ -195,7 +203,7 @@ class _Work:
         self._seconds: list[float] = []
 
     def train_each(self, runs: Sequence[plan.PlannedRun]) -> Iterator[tuple[plan.PlannedRun, Run]]:
-        befores = [plan.existing_run(planned_run.root) for planned_run in runs]
+        befores = [_existing_run(planned_run.root) for planned_run in runs]
         finished = sum(run is not None and run.stage == "finished" for run in befores)
         if finished:
             self.progress.log(f"already finished: {finished} of {len(runs)} runs")
@@ -214,7 +222,7 @@ class _Work:
             arguments = planned_run.words if before is None else ["--resume", str(before.folder)]
             made = training.train(read(arguments), progress=self.progress)
         except Exception as error:
-            if self.number == 1 and plan.existing_run(planned_run.root) is None:
+            if self.number == 1 and _existing_run(planned_run.root) is None:
                 raise ValueError(f"{planned_run.name}, the first run: {error or type(error).__name__}") from error
             self.failed.append(f"{planned_run.name}: {error or type(error).__name__}")
             self.progress.log(f"failed: {self.failed[-1]}")

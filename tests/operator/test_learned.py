@@ -291,7 +291,7 @@ def test_a_weight_is_used_again():
 def test_constant_weights_take_no_other_way():
     """Without a gradient nothing is evaluated beside the engine."""
     q, v, a, b, tau = (x.detach() for x in leaves())
-    with patch("likewise.operator.backends.with_weights", side_effect=AssertionError):
+    with patch("likewise.operator.backends._with_weights", side_effect=AssertionError):
         w = pairs.LowRank(a, b)
         lw.contrast(q.requires_grad_(), v, pull=w.mean_over_row(), push=w * SAME, temperature=tau).sum().backward()
 

@@ -1,7 +1,6 @@
 """Losses of label sets: naive loops over labels, exact shares, unlabelled queries."""
 
 import math
-import sys
 from itertools import combinations
 from pathlib import Path
 from typing import Literal, get_type_hints
@@ -12,6 +11,7 @@ import torch
 
 import likewise as lw
 from cases import in_pairs
+from likewise.losses import label_sets
 
 BACKENDS = ["dense", "tiled"]
 DOUBLE = torch.float64
@@ -60,7 +60,7 @@ def plain_similarity(labels, method):
 def test_label_similarity_is_that_of_a_loop_in_any_tiles(method, dense, monkeypatch):
     """Long tails, labels of no sample and of every one, samples without labels."""
     for name, size in {"PAIR_COST": dense, "PAIRS": 7, "ROWS": 5}.items():
-        monkeypatch.setattr(sys.modules["likewise.losses.label_pair_similarity"], name, size)
+        monkeypatch.setattr(label_sets, name, size)
     labels = np.random.default_rng(0).random((60, 12)) < 1 / np.arange(1, 13)
     labels[:, 5], labels[:, 7] = False, True
     labels[20:30] = False

@@ -9,6 +9,7 @@ import torch
 from command_worker import workers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from operator_checks import passed_weights
 
 import likewise as lw
 from cases import in_pairs
@@ -35,16 +36,7 @@ def warm(criterion):
 
 def pull_of(criterion, *batch):
     """Return the matrix of pull weights of a call."""
-    kept, evaluate = [], criterion.evaluate
-
-    def spy(rows, **weights):
-        kept.append(weights["pull"].dense(DOUBLE))
-        return evaluate(rows, **weights)
-
-    criterion.evaluate = spy
-    criterion(*batch)
-    del criterion.evaluate
-    return kept[0]
+    return passed_weights(criterion, *batch)[1]["pull"].dense(DOUBLE)
 
 
 def place(similarities, k):

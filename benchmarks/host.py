@@ -39,7 +39,7 @@ PARTS = {
         "operator/inputs.py:run",
         "operator/inputs.py:without_autocast",
     ),
-    "checks": ("losses/inputs.py", "losses/candidates.py", "operator/inputs.py", "operator/backends.py"),
+    "checks": ("losses/inputs.py", "losses/info_nce.py:check_", "operator/inputs.py", "operator/backends.py"),
 }
 """What a function is part of, by its file and name: the first that fits."""
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from operator_checks import check_same
 from torch import nn
 from torch.nn.functional import normalize
 
@@ -16,11 +17,6 @@ IDS = torch.tensor([3, 1, 3, 7, 1, 9])  # two pairs of queries with one document
 def draw(*shape, seed=0):
     generator = torch.Generator().manual_seed(seed + sum(shape))
     return torch.randn(*shape, dtype=DOUBLE, generator=generator).requires_grad_()
-
-
-def assert_same(loss, expected, inputs):
-    torch.testing.assert_close(loss, expected)
-    torch.testing.assert_close(*(torch.autograd.grad(of, inputs) for of in (loss, expected)))
 
 
 def rows_of(queries, keys, negatives=None, queue=(), ids=None, negative_ids=None, queue_ids=None, tau=0.2):
@@ -69,7 +65,7 @@ def test_a_query_finds_its_key_among_all_candidates(case, backend):
     inputs = [queries, keys, *(of for of in given.values() if of.requires_grad)]
     expected = rows_of(queries, keys, **given)
     loss = lw.InfoNCELoss(temperature=0.2, backend=backend)
-    assert_same(loss(queries, keys, **given), expected.mean(), inputs)
+    check_same(loss(queries, keys, **given), expected.mean(), inputs)
     loss.reduction = "none"
     torch.testing.assert_close(loss(queries, keys, **given), expected)
 
@@ -107,7 +103,7 @@ def test_clip_is_open_clips(as_dict):
     if as_dict:
         assert mine.keys() == expected.keys()
         mine, expected = mine["contrastive_loss"], expected["contrastive_loss"]
-    assert_same(mine, expected, (images, texts, logarithm))
+    check_same(mine, expected, (images, texts, logarithm))
 
 
 @pytest.mark.parametrize(("shape", "dtype"), [((), DOUBLE), ((1,), torch.bfloat16)])

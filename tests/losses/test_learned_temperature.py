@@ -18,16 +18,12 @@ LEARNING = [name for name in SIGNATURES if LOSSES[name].temperature and "widths"
 every_loss = pytest.mark.parametrize("name", LEARNING)
 
 
-def default_of(loss):
-    return inspect.signature(type(loss)).parameters["temperature"].default
-
-
 @every_loss
 def test_the_logarithm_is_learned_from_the_losss_default(name):
     """Value and gradient are those of a tensor given by hand, times τ for the logarithm."""
     row = LOSSES[name]
     loss, batch = row.make(temperature="learned"), row.batch(7, draw(1))
-    start = default_of(loss)
+    start = inspect.signature(type(loss)).parameters["temperature"].default
     assert [of for of, _ in loss.named_parameters()] == ["log_temperature"]
     assert loss.log_temperature.shape == (1,)
     loss.double()

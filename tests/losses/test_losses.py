@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from operator_checks import check_same
 
 import likewise as lw
 from cases import in_pairs
@@ -46,12 +47,6 @@ def mean(losses):
     return sum(active) / len(active)
 
 
-def assert_same(loss, expected, *leaves):
-    torch.testing.assert_close(loss, expected)
-    for mine, theirs in zip(torch.autograd.grad(loss, leaves), torch.autograd.grad(expected, leaves), strict=True):
-        torch.testing.assert_close(mine, theirs)
-
-
 LABELS = torch.tensor([0, 1, 0, 2, 1])
 SETS = torch.tensor([[1, 0, 0], [1, 1, 0], [0, 1, 1], [0, 0, 0], [0, 0, 1]])
 MASK = torch.tensor([[1.0, 1, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 1, 0, 1], [0, 0, 0, 0, 0], [1, 0, 0, 1, 0]])
@@ -70,7 +65,7 @@ def test_sup_con_is_the_double_loop(case, views, form, backend):
     batch = embeddings(5, views, 4).requires_grad_()
     losses = loop(torch.cat(batch.unbind(dim=1)), lambda i, p: alike(i % 5, p % 5), 0.2, form)
     criterion = lw.SupConLoss(temperature=0.2, form=form, backend=backend)
-    assert_same(criterion(batch, **given), mean(losses), batch)
+    check_same(criterion(batch, **given), mean(losses), batch)
     assert criterion.last["active_anchors"] == sum(loss is not None for loss in losses)
 
 

@@ -1,7 +1,6 @@
 """Losses of label sets: naive loops over labels, exact shares, unlabelled queries."""
 
 import math
-import sys
 from itertools import combinations
 from pathlib import Path
 from typing import Literal, get_type_hints
@@ -9,9 +8,12 @@ from typing import Literal, get_type_hints
 import numpy as np
 import pytest
 import torch
+from operator_checks import check_same
+from torch.nn.functional import normalize
 
 import likewise as lw
 from cases import in_pairs
+from likewise.losses import label_sets
 
 BACKENDS = ["dense", "tiled"]
 DOUBLE = torch.float64
@@ -60,7 +62,7 @@ def plain_similarity(labels, method):
 def test_label_similarity_is_that_of_a_loop_in_any_tiles(method, dense, monkeypatch):
     """Long tails, labels of no sample and of every one, samples without labels."""
     for name, size in {"PAIR_COST": dense, "PAIRS": 7, "ROWS": 5}.items():
-        monkeypatch.setattr(sys.modules["likewise.losses.label_pair_similarity"], name, size)
+        monkeypatch.setattr(label_sets, name, size)
     labels = np.random.default_rng(0).random((60, 12)) < 1 / np.arange(1, 13)
     labels[:, 5], labels[:, 7] = False, True
     labels[20:30] = False
@@ -68,10 +70,6 @@ def test_label_similarity_is_that_of_a_loop_in_any_tiles(method, dense, monkeypa
     assert np.abs(found.double().numpy() - plain_similarity(labels, method)).max() <= 1e-7
     assert torch.equal(found, found.T)
     assert torch.equal(lw.label_pair_similarity(torch.zeros(3, 4), method), torch.eye(4))
-
-
-def unit(rows):
-    return torch.nn.functional.normalize(rows, dim=1)
 
 
 def batch(queries=6, labels=4, queue=5):
@@ -87,13 +85,6 @@ def batch(queries=6, labels=4, queue=5):
         "queue": torch.randn(queue, 3, dtype=DOUBLE),
         "queue_labels": torch.rand(queue, labels) < 0.4,
     }, (similarity + similarity.T) / 2
-
-
-def same(mine, theirs, leaves):
-    """Compare two losses and their gradients."""
-    torch.testing.assert_close(mine, theirs)
-    for one, other in zip(torch.autograd.grad(mine, leaves), torch.autograd.grad(theirs, leaves), strict=True):
-        torch.testing.assert_close(one, other)
 
 
 def shares(own, everyone, alpha, correction):
@@ -128,9 +119,9 @@ def test_nws_is_the_loop_over_pairs_of_labels(inclusive, aggregation, sections, 
             push[i, r] = float(inclusive) if (y & v).any() else 0.2 * (1 - sim)
         push[i, len(everyone) :] = 1 if inclusive else (~y).double()
     w = torch.cat([instance, prototype], dim=1)
-    z = unit(parts["queries"])
-    v = [unit(parts[k]) for k in sections.split()]
-    s = z @ torch.cat([*v, unit(parts["prototypes"])]).T / 0.3
+    z = normalize(parts["queries"])
+    v = [normalize(parts[k]) for k in sections.split()]
+    s = z @ torch.cat([*v, normalize(parts["prototypes"])]).T / 0.3
     rows = []
     for i, size in enumerate(own.sum(dim=1)):
         if size > 0 and push[i].sum() > 0:
@@ -149,7 +140,7 @@ def test_nws_is_the_loop_over_pairs_of_labels(inclusive, aggregation, sections, 
     )
     loss = criterion(parts["queries"], own, parts["prototypes"], **extra)
     assert criterion.last["active_anchors"] == len(rows)
-    same(loss, sum(rows) / len(rows), [parts["queries"], parts["prototypes"]])
+    check_same(loss, sum(rows) / len(rows), [parts["queries"], parts["prototypes"]])
 
 
 @in_pairs(dtype=[torch.float32, DOUBLE], aggregation=["mean", "max"], backend=BACKENDS)

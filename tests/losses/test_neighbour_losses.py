@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from operator_checks import check_same, passed_weights
 from torch.nn.functional import normalize
 
 import likewise as lw
@@ -23,16 +24,6 @@ def batch_of(views, samples=6):
     leaf = embeddings(samples, views, 4) if views > 1 else embeddings(samples, 4)
     leaf.requires_grad_()
     return leaf, torch.cat(leaf.unbind(dim=1)) if views > 1 else leaf
-
-
-def same(loss, rows, expected, leaves):
-    """Assert that the loss, its rows and its gradients are those of the expected rows."""
-    expected = torch.stack(expected)
-    torch.testing.assert_close(rows, expected)
-    torch.testing.assert_close(loss, expected.mean())
-    gradients = torch.autograd.grad(loss, leaves), torch.autograd.grad(expected.mean(), leaves)
-    for mine, theirs in zip(*gradients, strict=True):
-        torch.testing.assert_close(mine, theirs)
 
 
 def hard_loop(z, temperature, beta, prior):
@@ -56,12 +47,13 @@ def hard_loop(z, temperature, beta, prior):
 def test_hard_negative_is_the_double_loop(backend, beta, prior, temperature):
     """Loss, rows and gradients, also through the weights, where the bound is active and where it is not."""
     leaf, rows = batch_of(2)
-    expected = hard_loop(rows, temperature, beta, prior)
+    expected = torch.stack(hard_loop(rows, temperature, beta, prior))
     mean, none = (
         lw.HardNegativeLoss(temperature=temperature, beta=beta, class_prior=prior, backend=backend, reduction=r)
         for r in ("mean", "none")
     )
-    same(mean(*leaf.unbind(dim=1)), none(leaf), expected, (leaf,))
+    torch.testing.assert_close(none(leaf), expected)
+    check_same(mean(*leaf.unbind(dim=1)), expected.mean(), leaf)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -84,18 +76,8 @@ def test_hard_negative_without_its_parameters_is_nt_xent():
 
 
 def drawn_by(criterion, *batch):
-    """Return the row losses of a loss with reduction "none", and the positives it sampled, (N, R)."""
-    seen = {}
-    evaluate = criterion.evaluate
-
-    def spy(rows, **weights):
-        seen.update(weights)
-        return evaluate(rows, **weights)
-
-    criterion.evaluate = spy
-    losses = criterion(*batch)
-    del criterion.evaluate
-    return losses, seen["positives"].dense().bool()
+    """Return the positives that a loss samples, (N, R)."""
+    return passed_weights(criterion, *batch)[1]["positives"].dense().bool()
 
 
 @pytest.mark.parametrize(("views", "k"), [(1, 1), (1, 6), (2, 2), (2, 3), (3, 1), (3, 6)])
@@ -104,7 +86,7 @@ def test_kcl_picks_one_view_of_each_of_k_other_samples(views, k):
     labels = torch.tensor([0, 1, 0, 2, 1, 0, 0, 0])
     criterion = lw.KCLLoss(k=k, reduction="none")
     for _ in range(10):
-        _, drawn = drawn_by(criterion, batch_of(views, 8)[0], labels)
+        drawn = drawn_by(criterion, batch_of(views, 8)[0], labels)
         for i, row in enumerate(drawn):
             samples = [int(p) % 8 for p in row.nonzero()]
             others = [sample for sample in samples if sample != i % 8]
@@ -120,7 +102,7 @@ def test_kcl_picks_every_subset_and_every_view_equally_often():
     criterion, batch = lw.KCLLoss(k=2, reduction="none"), embeddings(5 * classes, 2, 3)
     pairs = dict.fromkeys(itertools.combinations(range(1, 5), 2), 0)
     second_views = 0
-    _, drawn = drawn_by(criterion, batch, torch.arange(5 * classes) // 5)
+    drawn = drawn_by(criterion, batch, torch.arange(5 * classes) // 5)
     for anchor in range(draws):
         others = [int(p) for p in drawn[anchor].nonzero() if int(p) % draws != anchor]
         pairs[tuple(sorted((p - anchor) % 5 for p in others))] += 1

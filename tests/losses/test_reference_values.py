@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from operator_checks import passed_weights
 
 import likewise as lw
 from cases import BACKENDS, in_pairs
@@ -54,16 +55,14 @@ def test_reference_values(case, draw, dtype, backend):
 
     def evaluated(**more):
         loss = CASES[case](backend=backend, **options, **more)
-        pulls, evaluate = [], loss.evaluate
-        loss.evaluate = lambda rows, **weights: pulls.append(weights["pull"]) or evaluate(rows, **weights)
-        return loss(tensors[first], **{name: tensors[name] for name in others}), *pulls
+        return passed_weights(loss, tensors[first], **{name: tensors[name] for name in others})
 
-    loss, pull = evaluated()
+    loss, passed = evaluated()
     loss.backward()
     found = {f"grad.{name}": tensor.grad for name, tensor in tensors.items()}
     found |= {"loss": loss, "rows": evaluated(reduction="none")[0]}
     if "weights" in reference:
-        weights = pull.dense(DOUBLE).numpy()
+        weights = passed["pull"].dense(DOUBLE).numpy()
         assert np.abs(weights - reference.pop("weights")).max() <= (1e-12 if dtype == DOUBLE else 1e-7)
     slope = options.get("scale", 1 / options.get("temperature", 1))
     for name, value in reference.items():

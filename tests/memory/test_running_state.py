@@ -19,12 +19,14 @@ from likewise.memory import FeatureCache, MomentumEncoder, Prototypes, Queue
 WORKER = Path(__file__).parents[1] / "processes" / "queue_worker.py"
 
 
-def saved(module, fresh, folder):
-    """Return a fresh object with the state of another, saved to a file and loaded."""
+def check_going_on(module, fresh, step, folder):
+    """Check that a fresh object with the state of another, saved to a file and loaded, takes a step as that does."""
     torch.save(module.state_dict(), folder / "state.pt")
     fresh.load_state_dict(torch.load(folder / "state.pt"))
     assert_same_state(module, fresh)
-    return fresh
+    for either in (module, fresh):
+        step(either)
+    assert_same_state(module, fresh)
 
 
 def assert_same_state(one, other):
@@ -193,11 +195,8 @@ def test_a_queue_goes_on_where_it_was_saved(num_labels, tmp_path):
     for count in (3, 4):
         labels = torch.randint(9, (count,)) if num_labels is None else torch.rand(count, num_labels) > 0.5
         queue.enqueue(torch.randn(count, 2), labels, torch.arange(count))
-    loaded = saved(queue, Queue(5, 2, num_labels=num_labels), tmp_path)
     batch = torch.randn(4, 2), labels, torch.arange(4)
-    for either in (queue, loaded):
-        either.enqueue(*batch)
-    assert_same_state(queue, loaded)
+    check_going_on(queue, Queue(5, 2, num_labels=num_labels), lambda either: either.enqueue(*batch), tmp_path)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
@@ -358,13 +357,9 @@ def test_a_repeated_sample_is_written_once_with_the_mean(dtype, index_dtype):
 
 def test_a_cache_goes_on_where_it_was_saved(tmp_path):
     """Saved, loaded into a fresh cache and continued, its contents are bit for bit those without the interruption."""
-    cache = FeatureCache(6, 2)
+    cache, loaded, features = FeatureCache(6, 2), FeatureCache(6, 2), torch.randn(2, 2)
     cache.write(torch.tensor([4, 1, 4]), torch.randn(3, 2))
-    loaded = saved(cache, FeatureCache(6, 2), tmp_path)
-    features = torch.randn(2, 2)
-    for either in (cache, loaded):
-        either.write(torch.tensor([0, 1]), features)
-    assert_same_state(cache, loaded)
+    check_going_on(cache, loaded, lambda either: either.write(torch.tensor([0, 1]), features), tmp_path)
     assert loaded.step == 2
 
 
@@ -523,11 +518,9 @@ def test_an_average_goes_on_where_it_was_saved(encoder, tmp_path):
     """Saved, loaded into a fresh average and continued, it is bit for bit the same as without the interruption."""
     average = MomentumEncoder(encoder, 0.5, total_steps=10)
     average.update(moved(encoder))
-    loaded = saved(average, MomentumEncoder(moved(encoder), 0.5, total_steps=10), tmp_path)
+    loaded = MomentumEncoder(moved(encoder), 0.5, total_steps=10)
     moved(encoder)
-    for either in (average, loaded):
-        either.update(encoder)
-    assert_same_state(average, loaded)
+    check_going_on(average, loaded, lambda either: either.update(encoder), tmp_path)
     assert loaded.step == 2
     assert loaded.momentum == average.momentum
     inputs = torch.randn(2, 3, 4)

@@ -1,10 +1,11 @@
-"""What tests of the operator share: rows, gradients that are compared, memory that is held, processes of their own."""
+"""What tests of the operator, of weights and of losses share: rows, comparisons, memory that is held, processes."""
 
 import os
 import subprocess
 import sys
 import weakref
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -28,8 +29,9 @@ def sup_con_pairs(labels):
     return (pairs.SameClass(labels) & push).mean_over_row(), push
 
 
-def check_gradients(found, expected, leaves, upstream=None, **tolerances):
-    """Compare the gradients of two values to leaves, for an upstream gradient or of their sums."""
+def check_same(found, expected, leaves, upstream=None, **tolerances):
+    """Compare two values, and their gradients to leaves, for an upstream gradient or of their sums."""
+    torch.testing.assert_close(found, expected, **tolerances)
     mine, theirs = (
         torch.autograd.grad(value, leaves, torch.ones_like(value) if upstream is None else upstream)
         for value in (found, expected)
@@ -41,6 +43,13 @@ def outcome_of(z, sections, push, pull=None, *, temperature=0.1, backend="triton
     """Return the outcome of a contrast with one push of normalised rows, of the kernels if not of another backend."""
     problem = ContrastSpec((Push(push),), pull, **{"normalize": True} | options)
     return evaluate(problem, z, sections, temperature=temperature, backend=backend)
+
+
+def passed_weights(criterion, *batch, **inputs):
+    """Return a loss, and by name the weights that it evaluates."""
+    weights, evaluate = {}, criterion.evaluate
+    with patch.object(criterion, "evaluate", lambda rows, **given: weights.update(given) or evaluate(rows, **given)):
+        return criterion(*batch, **inputs), weights
 
 
 def run_python(*words):

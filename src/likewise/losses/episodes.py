@@ -309,11 +309,9 @@ def check_episodes(inputs: dict[str, Any], names: tuple[str, str, str], remedy: 
     """
     queries, means, labels = (inputs[name] for name in names)
     maps = names[0].endswith("maps")
+    layout = "feature maps of episodes, (E, Q or K, D, H, W)" if maps else "features of episodes, (E, Q or K, D)"
     for name, features in zip(names, (queries, means), strict=False):
         if features.ndim != (5 if maps else 3):
-            layout = (
-                "feature maps of episodes, (E, Q or K, D, H, W)" if maps else "features of episodes, (E, Q or K, D)"
-            )
             got = f"got shape {tuple(features.shape)}: pass one episode as a batch of one, {name}[None]"
             raise ValueError(f"expected {name} to be {layout}, {got}")
         check_embeddings(name, features.flatten(2).flatten(0, 1))

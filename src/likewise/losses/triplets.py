@@ -1,4 +1,4 @@
-"""Losses of triplets: given ones with a soft margin, and those of a batch by its classes, all or selected ones.
+"""Losses of triplets: given ones with a soft margin, of N pairs, and those of a batch by its classes, all or selected.
 
 Those of a batch are exact, row by row: similarities of a row are sorted once, so that all its triplets take O(R log R)
 and not O(R²). The gradient with respect to a similarity is a whole number, how many triplets it is a negative of less
@@ -18,6 +18,7 @@ from likewise.losses.class_pairs import ClassLoss
 from likewise.losses.contrast_batch import ContrastBatch
 from likewise.losses.inputs import Embeddings, References
 from likewise.operator.inputs import first_derivative, one_of, without_autocast
+from likewise.pairs import AllPairs
 from likewise.pairs.weight import blocks, widest
 
 Mining = Literal["all", "all semi-hard", "semi-hard", "hard"]
@@ -90,6 +91,50 @@ class TripletLoss(ContrastiveLoss):
         logits = (nearer + self.margin) / temperature
         losses = torch.logaddexp(logits, torch.zeros_like(logits))
         return self.reduce(losses)
+
+
+@final
+class NPairsLoss(ContrastiveLoss):
+    r"""N-pairs: identify the anchor's own positive among the positives of all anchors.
+
+    $$
+    \ell_i = \log \Bigl( 1 + \sum_{j \ne i} e^{a_i \cdot p_j - a_i \cdot p_i} \Bigr)
+           = \log \sum_j e^{a_i \cdot p_j} - a_i \cdot p_i
+    $$
+
+    Embeddings are used as they are, and there is no temperature: their lengths are learned and play its role. Every
+    pair should come from a different class: a second pair of the same class would be a negative.
+
+    Args:
+        **options: See `LossOptions`. Here normalize is False unless given.
+
+    Memory:
+        O(N·D + tile).
+
+    Source:
+        Sohn, "Improved Deep Metric Learning with Multi-class N-pair Loss Objective", 2016, the loss N-pair-mc. The
+        paper also penalises the squared lengths of the embeddings; add that to the loss if you want it.
+
+    Example:
+        >>> NPairsLoss()(torch.eye(2), 2 * torch.eye(2))
+        tensor(0.1269)
+    """
+
+    supports_fullgraph = True
+
+    def __init__(self, **options: Unpack[LossOptions]) -> None:
+        options.setdefault("normalize", False)
+        super().__init__(1.0, **options)
+
+    def forward(
+        self,
+        anchors: Annotated[Float[Tensor, "n d"], Embeddings()],
+        positives: Annotated[Float[Tensor, "n d"], References("anchors", aligned=True)],
+    ) -> Float[Tensor, "..."]:
+        """Return the loss of anchors, (N, D), and their positives in the same order, (N, D)."""
+        rows = self.rows(anchors, positives)
+        aligned = rows.aligned()
+        return self.evaluate(rows, pull=aligned, push=AllPairs(*aligned.shape), positives=aligned)
 
 
 @final

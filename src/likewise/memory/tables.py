@@ -99,7 +99,11 @@ class FeatureCache(nn.Module):
             features: (N, D), any floating dtype; they are detached and stored in the dtype of the cache.
         """
         self.check_index(sample_index)
-        self._check_features(features, len(sample_index))
+        expected = len(sample_index), self.features.shape[1]
+        check_tensor("features", features, self.features.device, holder="cache")
+        if tuple(features.shape) != expected or not features.is_floating_point():
+            got = f"{features.dtype} of shape {tuple(features.shape)}"
+            raise ValueError(f"expected features to be floating, of shape {expected}, a row an index, got {got}")
         index = sample_index.long()
         sample = Keys(index, index)
         with torch.no_grad():
@@ -146,13 +150,6 @@ class FeatureCache(nn.Module):
         """Return what ``repr`` shows."""
         num_samples, feature_dim = self.features.shape
         return f"{num_samples=}, {feature_dim=}, dtype={self.features.dtype}"
-
-    def _check_features(self, features: Tensor, count: int) -> None:
-        expected = count, self.features.shape[1]
-        check_tensor("features", features, self.features.device, holder="cache")
-        if tuple(features.shape) != expected or not features.is_floating_point():
-            got = f"{features.dtype} of shape {tuple(features.shape)}"
-            raise ValueError(f"expected features to be floating, of shape {expected}, a row an index, got {got}")
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Move the cache with its module to another device, but never to another dtype."""

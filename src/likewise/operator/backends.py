@@ -1,4 +1,4 @@
-"""A contrast evaluated by a backend: the choice of it, the only module that knows all, and one autograd function.
+"""A contrast evaluated by a backend: the choice of it, the only module that knows all, and the gradients.
 
 A backend but the plain formula is an engine, a module: `whole`, `tiled` or the kernels. Its ``forward`` returns the
 outcome of a contrast of the input rows, and the state that its ``backward`` needs to return the gradients of τ, of the
@@ -8,7 +8,9 @@ none.
 
 import ctypes
 import importlib.util
+import math
 import os
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from types import ModuleType
@@ -20,9 +22,10 @@ from torch import Tensor
 
 from likewise.operator import dense, tiled, whole
 from likewise.operator.inputs import check_temperature, first_derivative, graph_break, without_autocast
-from likewise.operator.learned import with_weights
-from likewise.operator.spec import ContrastSpec, LocalAnchors, NeedsGrad, Outcome
+from likewise.operator.rows import prepared
+from likewise.operator.spec import SHAPES, ContrastSpec, LocalAnchors, NeedsGrad, Outcome, Push
 from likewise.pairs import PairWeight
+from likewise.pairs.weight import Slope, with_gradient
 
 Backend = Literal["auto", "dense", "tiled", "triton"]
 BACKENDS = get_args(Backend)
@@ -145,7 +148,7 @@ def evaluate(
             outcome = plain.outcome(_Contrast.apply((engine, plain, wanted), tau, queries, *references))
         if problem.is_pairwise:
             outcome = _with_bias(problem, outcome)
-        return with_weights(problem, outcome, (queries, *references), tau) if learns else outcome
+        return _with_weights(problem, outcome, (queries, *references), tau) if learns else outcome
 
 
 def _exchanged(
@@ -244,3 +247,72 @@ class _Contrast(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         _ = ctx.saved_tensors  # torch raises if they were modified since
         return None, *ctx.engine.backward(ctx.state, ctx.problem.outcome(gradients), ctx.wanted)
+
+
+Derivative = Callable[[Tensor, Tensor, slice, slice], Tensor]
+"""Takes the upstream gradient and a tile of similarities; returns the gradient of its weights."""
+
+
+def _with_weights(problem: ContrastSpec, outcome: Outcome, rows: tuple[Tensor, ...], temperature: Tensor) -> Outcome:
+    """Return an outcome without losses with the gradients of learned weights, and with losses if these are wanted.
+
+    The value comes from any engine, the derivative of each pair from tiles. With the logarithms and losses of all rows,
+    and g the upstream gradients,
+
+        ∂w_iu = g_i e^{p s_iu − lse_i} of a push        ∂w_ir = g_i s_ir of an attraction
+        ∂w_iu = g_i f(p s_iu + b) of a pairwise sum     ∂w_ir = g_i (Σ_k lse_ki − s_ir) of a loss
+
+    where the last is for losses whose coefficients are the row sums of the pull, which are then learned as well.
+    ``rows`` are the queries, and the sections that are not the queries.
+    """
+
+    def learning(value: Tensor, weight: PairWeight | None, derivative: Derivative, *dependencies: Tensor) -> Tensor:
+        def slope(g: Tensor) -> Slope:
+            z, *rest = (prepared(v.detach(), temperature.dtype, normalize=problem.normalize).rows for v in rows)
+            v = torch.cat(problem.per_section(z, rest))
+            tau = temperature.detach()
+            return lambda i, r: derivative(g, (z[i] @ v[r].T).div_(tau), i, r)
+
+        return value if weight is None else with_gradient(value, weight, slope, temperature, *rows, *dependencies)
+
+    def of_push(push: Push, value: Tensor, *, columns: bool = False) -> Tensor:
+        return learning(value, push.weight, _of_push(push, value.detach(), columns=columns), value)
+
+    logsums, columns = outcome.logsums, outcome.columns
+    outcome = outcome._replace(
+        logsums=tuple(map(of_push, problem.pushes, logsums)),
+        columns=tuple(of_push(push, x, columns=True) for push, x in zip(problem.pushes, columns, strict=False)),
+    )
+    pull, attraction = problem.pull, outcome.attraction
+    outcome = outcome._replace(attraction=learning(attraction, pull, lambda g, s, i, _: s.mul_(g[i, None])))
+    if problem.coefficients is None:
+        return outcome
+    sums = None if pull is None else pull.known_row_sum(temperature.dtype, temperature.device).detach()
+    known = tuple(sums if c is None else c for c in problem.coefficients)
+    unreduced = problem._replace(coefficients=known, reduction="none")
+    losses, counts = unreduced.losses(outcome.logsums, attraction)
+    assert losses is not None  # noqa: S101 - there are coefficients
+    active = counts[0]
+    chosen = [x.detach() for x, c in zip(logsums, problem.coefficients, strict=True) if c is None]
+    height = torch.stack([torch.zeros_like(losses), *chosen]).sum(dim=0).where(active, 0)
+
+    def of_losses(g: Tensor, s: Tensor, i: slice, _: slice) -> Tensor:
+        return torch.sub(height[i, None], s, out=s).mul_(g.where(active, 0)[i, None])
+
+    losses = problem.reduced(learning(losses, pull, of_losses), counts[1])
+    return outcome._replace(losses=losses, counts=counts)
+
+
+def _of_push(push: Push, value: Tensor, *, columns: bool) -> Derivative:
+    """Return the derivative of a log-sum-exp, of rows or of columns, or of a pairwise sum."""
+    most = 0.9 * math.log(torch.finfo(value.dtype).max)  # pairs of weight 0 may be far above the others
+
+    def of_logsum(g: Tensor, s: Tensor, i: slice, r: slice) -> Tensor:
+        at, dim = (r, 0) if columns else (i, 1)
+        share = g.masked_fill(value == -torch.inf, 0)[at].unsqueeze(dim)
+        return s.mul_(push.power).sub_(value[at].unsqueeze(dim)).clamp_(max=most).exp_().mul_(share)
+
+    def of_sum(g: Tensor, s: Tensor, i: slice, _: slice) -> Tensor:
+        return SHAPES[push.function].value(s.mul_(push.power).add_(push.constant_bias)).mul_(g[i, None])
+
+    return of_logsum if push.function is None else of_sum

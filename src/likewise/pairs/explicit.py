@@ -51,13 +51,14 @@ class Explicit(PairWeight):
         shared = columns is rows and rows is not None
         self.columns = self.rows if shared else _index(columns, weights.shape[1], "columns")
         is_set, is_nonnegative, is_within_one = _look(weights)
+        mirrors = self.rows is self.columns and weights.device.type == "cpu"  # a GPU would have to be waited for
         lists = zip((self.rows, self.columns), weights.shape, strict=True)
         n, r = (length if index is None else len(index) for index, length in lists)
         super().__init__(
             (n, r),
             is_set=is_set,
             is_nonnegative=is_nonnegative,
-            symmetric_at=0 if self.rows is self.columns and _mirrors(weights) else None,
+            symmetric_at=0 if mirrors and torch.equal(weights, weights.T) else None,
         )
         self.is_within_one = is_within_one
 
@@ -141,11 +142,6 @@ def _look(weights: Tensor) -> tuple[bool, bool, bool]:
         raise ValueError("expected finite weights, got NaN or infinity: mask such pairs with 0")
     nonnegative = bool((weights >= 0).all())
     return bool(((weights == 0) | (weights == 1)).all()), nonnegative, nonnegative and bool((weights <= 1).all())
-
-
-def _mirrors(weights: Tensor) -> bool:
-    """Return whether the matrix is symmetric; on a GPU this is not checked."""
-    return weights.device.type == "cpu" and weights.shape[0] == weights.shape[1] and torch.equal(weights, weights.T)
 
 
 def _index(index: Tensor | None, length: int, name: str) -> Tensor | None:

@@ -23,11 +23,6 @@ DECOMPOSED = unicodedata.normalize("NFD", CAFE)
 PNG = encoded(np.zeros((8, 8), dtype=np.uint8))
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("LIKEWISE_CACHE", str(tmp_path / "cache"))
-
-
 def folder_of(root: Path, names: dict[str, int]) -> Path:
     """Make a folder with so many images of each class, each of a grey level that tells it."""
     for shade, (name, count) in enumerate(names.items()):

@@ -20,6 +20,7 @@ from likewise.data.lazy_inputs import read_ahead
 from likewise.data.table_files import read_in_place
 
 rng = np.random.default_rng(0)
+STRUCT = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 WRITTEN = {
     "plain": {"compression": "none", "use_dictionary": False},
     "no statistics": {"compression": "none", "write_statistics": False},
@@ -30,10 +31,9 @@ WRITTEN = {
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path_factory, monkeypatch):
-    """Keep temporary folders where the test can see them, and what is kept of headers in one of its own."""
+    """Keep temporary folders where the test can see them."""
     folder = tmp_path_factory.mktemp("t")
     monkeypatch.setattr("tempfile.tempdir", str(folder))
-    monkeypatch.setenv("LIKEWISE_CACHE", str(folder / "cache"))
     return folder
 
 
@@ -47,8 +47,7 @@ def some_images(count, side=9):
 def struct_table(files, **columns):
     """Return a table as `datasets` writes it."""
     cells = [None if file is None else {"bytes": file, "path": f"ü {row}.png"} for row, file in enumerate(files)]
-    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-    return pa.table({"image": pa.array(cells, kind), "label": [row % 2 for row in range(len(files))], **columns})
+    return pa.table({"image": pa.array(cells, STRUCT), "label": [row % 2 for row in range(len(files))], **columns})
 
 
 def contents_of(path, column="image"):
@@ -107,9 +106,8 @@ def test_images_that_are_missing_or_broken_are_left_out_and_paths_are_followed(t
     cells = [{"bytes": file, "path": f"{row}.png"} for row, file in enumerate(files)]
     cells[2], cells[3], cells[4] = None, {"bytes": None, "path": None}, {"bytes": b"no image", "path": "4.png"}
     cells[5], cells[6] = {"bytes": None, "path": "apart.png"}, {"bytes": b"", "path": "6.png"}
-    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
     for how in ("plain", "snappy"):
-        table = pa.table({"image": pa.array(cells, kind), "label": [0, 1] * 6})
+        table = pa.table({"image": pa.array(cells, STRUCT), "label": [0, 1] * 6})
         pq.write_table(table, tmp_path / "t.parquet", row_group_size=5, **WRITTEN[how])
         for memory in (1.0, 0.0):
             with pytest.warns(UserWarning, match=r"left out 4 of 12 images"):
@@ -239,10 +237,7 @@ def test_both_sides_of_pairs_and_negatives_are_read_in_place(tmp_path):
 def test_threads_read_groups_that_are_dropped_meanwhile(tmp_path):
     """Many row groups, of which few are held, are asked for by threads at once, as headers are."""
     contents = [bytes([number]) * 2000 for number in range(240)]
-    cells = [{"bytes": content, "path": None} for content in contents]
-    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-    table = pa.table({"image": pa.array(cells, kind), "label": list(range(240))})
-    pq.write_table(table, tmp_path / "t.parquet", row_group_size=4, compression="snappy")
+    pq.write_table(struct_table(contents), tmp_path / "t.parquet", row_group_size=4, compression="snappy")
     _, read = read_in_place({"train": [str(tmp_path / "t.parquet")]})
     order = [number * 7 % 240 for number in range(240)] * 3
     with ThreadPoolExecutor(8) as pool:

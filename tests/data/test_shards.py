@@ -22,10 +22,8 @@ SIZES = [(40, 30), (31, 64), (16, 16), (90, 37)]
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("LIKEWISE_CACHE", str(tmp_path / "cache"))
+def headers_are_kept(monkeypatch):
     monkeypatch.setattr(preprocessing, "MIN_CACHED", 1)
-    return tmp_path / "cache"
 
 
 @pytest.fixture(scope="module")

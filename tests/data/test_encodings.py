@@ -13,7 +13,7 @@ import torch
 from photos import encoded, write_tar
 
 from likewise.configuration.resolution import resolve
-from likewise.data import Arrays, ByClass, Folder, FromList, Pairs, Samples, Shards, Table, Text
+from likewise.data import Arrays, ByClass, Folder, FromList, Pairs, Samples, Shards, Source, Table, Text
 from likewise.data.lazy_inputs import Ids
 from likewise.evaluation.arrays import gather_samples
 from likewise.evaluation.feature_files import features_of_file
@@ -69,39 +69,31 @@ def _pairs(folder: Path, **given: Any) -> Iterable[str]:
     return Pairs(first=str(folder / "train.en"), second=str(folder / "train.de"), **given).load().inputs.strings
 
 
-def _pairs_of_table(folder: Path, **given: Any) -> Iterable[str]:
-    return Pairs(str(folder / "pairs.csv"), first="a", second="b", **given).load().inputs.strings
+def _named(folder: Path, **given: Any) -> Iterable[str]:
+    return Shards(str(folder / "some.tar"), names=str(folder / "names.txt"), **given).load().names
 
 
-def _tar(folder: Path, names: str | None = None, **given: Any) -> Iterable[str]:
-    return Shards(str(folder / "some.tar"), names=names and str(folder / names), **given).load().names
+def _strings(source: Callable[..., Source], name: str, folder: Path, **given: Any) -> Iterable[str]:
+    return source(str(folder / name), **given).load().inputs.strings
 
 
-def _lines(name: str, folder: Path, **given: Any) -> Iterable[str]:
-    return Text(folder / name, label="none", **given).load().inputs.strings
-
-
-def _column(folder: Path, **given: Any) -> Iterable[str]:
-    return Text(folder / "texts.csv", **given).load().names
-
-
-def _table(name: str, folder: Path, **given: Any) -> Iterable[str]:
-    return Table(str(folder / name), label="kind", **given).load().names
+def _names(source: Callable[..., Source], name: str, folder: Path, **given: Any) -> Iterable[str]:
+    return source(str(folder / name), **given).load().names
 
 
 READERS: list[tuple[dict[str, str], Callable[..., Iterable[str]], str]] = [
-    ({"texts.txt": LINES}, partial(_lines, "texts.txt"), "data"),
-    ({"texts.gz": LINES}, partial(_lines, "texts.gz"), "data"),
-    ({"texts.csv": _rows("text,label", "a,{word}")}, _column, "data"),
+    ({"texts.txt": LINES}, partial(_strings, Text, "texts.txt", label="none"), "data"),
+    ({"texts.gz": LINES}, partial(_strings, Text, "texts.gz", label="none"), "data"),
+    ({"texts.csv": _rows("text,label", "a,{word}")}, partial(_names, Text, "texts.csv"), "data"),
     ({"train.en": LINES, "train.de": LINES}, _pairs, "data"),
-    ({"pairs.csv": _rows("a,b", "{word},{row}")}, _pairs_of_table, "data"),
-    ({"some.csv": _rows("width,kind", "{row}.5,{word}")}, partial(_table, "some.csv"), "data"),
-    ({"some.jsonl": _rows("", '{{"width": 1.5, "kind": "{word}"}}')}, partial(_table, "some.jsonl"), "data"),
+    ({"pairs.csv": _rows("a,b", "{word},{row}")}, partial(_strings, Pairs, "pairs.csv", first="a", second="b"), "data"),
+    ({"some.csv": _rows("width,kind", "{row}.5,{word}")}, partial(_names, Table, "some.csv", label="kind"), "data"),
+    ({"t.jsonl": _rows("", '{{"x": 1.5, "kind": "{word}"}}')}, partial(_names, Table, "t.jsonl", label="kind"), "data"),
     ({"metadata.csv": _rows("file_name,kind", "{row}.png,{word}")}, _beside_images, "data"),
-    ({"names.txt": LINES, **_in_tar("cls", words="0123")}, partial(_tar, names="names.txt"), "data"),
-    (_in_tar("cls"), partial(_tar, label="cls"), "data"),
-    (_in_tar("txt"), partial(_tar, label="txt"), "data"),
-    (_in_tar("json", '{"label": "{}"}'), partial(_tar, label="json.label"), "data"),
+    ({"names.txt": LINES, **_in_tar("cls", words="0123")}, _named, "data"),
+    (_in_tar("cls"), partial(_names, Shards, "some.tar", label="cls"), "data"),
+    (_in_tar("txt"), partial(_names, Shards, "some.tar", label="txt"), "data"),
+    (_in_tar("json", '{"label": "{}"}'), partial(_names, Shards, "some.tar", label="json.label"), "data"),
     ({"some.txt": LINES}, partial(_listed, "some.txt"), "subset"),
     ({"some.csv": _rows("path", "{word}")}, partial(_listed, "some.csv"), "subset"),
     ({f"{part}.txt": "\n".join(names) for part, names in PARTS.items()}, partial(_classes, "train.txt"), "split"),

@@ -29,14 +29,6 @@ WRITTEN = {
 }
 
 
-@pytest.fixture(autouse=True)
-def temporary(tmp_path_factory, monkeypatch):
-    """Keep temporary folders where the test can see them."""
-    folder = tmp_path_factory.mktemp("t")
-    monkeypatch.setattr("tempfile.tempdir", str(folder))
-    return folder
-
-
 def some_images(count, side=9):
     """Return images in PNG, of lengths that differ, and their pixels."""
     pixels = rng.integers(0, 256, (count, side, side, 3), dtype=np.uint8)
@@ -86,9 +78,11 @@ def test_what_datasets_writes_is_read(tmp_path):
 
 
 @pytest.mark.parametrize(("how", "memory"), [("plain", 1.0), ("snappy", 0.0)])
-def test_parts_in_several_files_are_read_without_a_copy(how, memory, tmp_path, temporary):
-    folder = tmp_path / "set [1]%"
+def test_parts_in_several_files_are_read_without_a_copy(how, memory, tmp_path, monkeypatch):
+    folder, temporary = tmp_path / "set [1]%", tmp_path / "temporary"
     folder.mkdir()
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
     files, pixels = some_images(24)
     for number, part in enumerate(["train-00000-of-00002", "train-00001-of-00002", "test-00000-of-00001"]):
         table = struct_table(files[8 * number : 8 * number + 8], weight=[0.5] * 8)

@@ -24,7 +24,7 @@ from likewise.data import (
 )
 from likewise.data.augmentation import RandomAffine, RandomShift
 from likewise.data.by_class import SPLITS, rotated
-from likewise.data.samplers import distinct, draw_mix, patched
+from likewise.data.episode_sampler import distinct, draw_mix, patched
 from likewise.models import Conv4, ResNet12, Wrapped
 from likewise.models.networks import DropBlock
 from likewise.training import InputContext, Step

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from likewise.data import Draw, owned_by_partner
-from likewise.data.samplers import draw_mix, patched
+from likewise.data.episode_sampler import draw_mix, patched
 from likewise.models import CellGrid, Conv4, ConvNet, ResNet, ResNet12, Wrapped
 
 GRIDS = {

@@ -28,22 +28,14 @@ from likewise.data.batches import (
 )
 from likewise.data.by_class import ByClass
 from likewise.data.corruptions import CORRUPTIONS, CorruptedRows, corrupted
+from likewise.data.episode_sampler import EpisodeSampler, EpisodeShape, Mix, owned_by_partner
 from likewise.data.image_files import read_image
 from likewise.data.lazy_inputs import Ids, LazyInputs
 from likewise.data.listed import FromList
 from likewise.data.pairs import Pairs
 from likewise.data.preprocessing import ImagePreprocessing
 from likewise.data.reload import fingerprint, parts_of, parts_of_run, same_source
-from likewise.data.samplers import (
-    Balanced,
-    EpisodeSampler,
-    EpisodeShape,
-    Mix,
-    Sampler,
-    Shuffled,
-    SimilarLength,
-    owned_by_partner,
-)
+from likewise.data.samplers import Balanced, Sampler, Shuffled, SimilarLength
 from likewise.data.samples import EvalLabels, LabelKind, Negatives, Samples, Source, Superclasses
 from likewise.data.shards import Shards
 from likewise.data.split import Parts, Split, Stratified, never_apart

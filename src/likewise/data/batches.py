@@ -10,9 +10,10 @@ from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from likewise.data.augmentation import Augmentation, Draw, usual_augmentation
+from likewise.data.episode_sampler import EpisodeSampler, EpisodeShape, Mix, draw_mix, fitted, patched
 from likewise.data.image_files import Crops
 from likewise.data.lazy_inputs import readable, unreadable
-from likewise.data.samplers import EpisodeSampler, EpisodeShape, Mix, Sampler, Shuffled, draw_mix, fitted, patched
+from likewise.data.samplers import Sampler, Shuffled
 from likewise.data.samples import Samples
 from likewise.data.texts import Texts
 from likewise.instantiate import Described, describe, spec_of

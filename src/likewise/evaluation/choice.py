@@ -7,7 +7,7 @@ from html import escape
 from typing import Any, final
 
 from likewise.data import Batches, Episodes, Parts, Stratified
-from likewise.data.samplers import fitting, fitting_words
+from likewise.data.episode_sampler import fitting, fitting_words
 from likewise.evaluation.arrays import Given, can_be_cut, cut, features_of_parts, gather_samples, three_parts
 from likewise.evaluation.cross_modal import CrossModalRetrieval
 from likewise.evaluation.evaluation import Evaluation

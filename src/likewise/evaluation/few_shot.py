@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from likewise.data import EpisodeSampler, EpisodeShape
-from likewise.data.samplers import fitted, fitting, fitting_words, shortage
+from likewise.data.episode_sampler import fitted, fitting, fitting_words, shortage
 from likewise.evaluation.evaluation import Evaluation, ScoreCollector, as_int_list, needs_classes
 from likewise.evaluation.features import Bar, FeatureParts, Features, silent
 from likewise.evaluation.intervals import of_share, over_classes, over_classes_of_episodes, student

@@ -24,7 +24,7 @@ from likewise.data import (
     parts_of_run,
     same_source,
 )
-from likewise.data.samplers import fitting_words
+from likewise.data.episode_sampler import fitting_words
 from likewise.data.split import joined
 from likewise.instantiate import as_list, class_of, instantiate, instantiate_all, is_spec
 from likewise.losses import Loss, Matryoshka, label_pair_similarity

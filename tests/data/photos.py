@@ -15,6 +15,17 @@ def smooth(rng: np.random.Generator, size: tuple[int, int]) -> Image.Image:
     return small.resize(size, Image.Resampling.BICUBIC)
 
 
+def shaded(root: Path, counts: dict[str, int]) -> dict[str, int]:
+    """Write so many images into each folder, each of another shade of grey, and return the shades by path."""
+    shades = {}
+    for folder, count in counts.items():
+        (root / folder).mkdir(parents=True)
+        for number in range(count):
+            shades[f"{folder}/{number}.png"] = len(shades)
+            Image.new("L", (8, 8), len(shades) - 1).save(root / folder / f"{number}.png")
+    return shades
+
+
 def encoded(pixels: np.ndarray, kind: str = "png") -> bytes:
     """Return an image as the bytes of a file."""
     Image.fromarray(pixels).save(content := io.BytesIO(), kind)

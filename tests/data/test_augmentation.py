@@ -4,6 +4,7 @@ import copy
 import functools
 import math
 import pickle
+import runpy
 
 import numpy as np
 import pytest
@@ -247,19 +248,12 @@ def test_the_affine_form_is_its_four_steps_in_every_order():
 
 
 def test_the_affine_form_is_as_close_to_the_exact_one_as_documented(real_data):
-    images = torch.from_numpy(read_cifar10(real_data)).permute(0, 3, 1, 2) / 255
+    data = runpy.run_path(str(real_data / "read.py"))["cifar"]("cifar10")
+    images = torch.from_numpy(data["images"][data["test"]][:2000]).permute(0, 3, 1, 2) / 255
     draw = [Draw(1, rows=2000) for _ in range(2)]
     difference = ColourJitter()(images, draw[0]) - ColourJitter(hue_form="exact")(images, draw[1])
     assert difference.abs().mean() < 0.0095
     assert difference.square().mean().sqrt() < 0.0195
-
-
-def read_cifar10(folder):
-    """Return the first 2,000 test images."""
-    import runpy  # noqa: PLC0415
-
-    data = runpy.run_path(str(folder / "read.py"))["cifar"]("cifar10")
-    return data["images"][data["test"]][:2000]
 
 
 def test_each_of_the_24_orders_is_equally_frequent():

@@ -13,7 +13,7 @@ import torch
 from photos import encoded, write_tar
 
 from likewise.configuration.resolution import resolve
-from likewise.data import Arrays, ByClass, Folder, FromList, Pairs, Samples, Shards, Table, Text
+from likewise.data import Arrays, ByClass, Folder, FromList, Pairs, Samples, Shards, Source, Table, Text
 from likewise.data.lazy_inputs import Ids
 from likewise.evaluation.arrays import gather_samples
 from likewise.evaluation.feature_files import features_of_file
@@ -69,39 +69,31 @@ def _pairs(folder: Path, **given: Any) -> Iterable[str]:
     return Pairs(first=str(folder / "train.en"), second=str(folder / "train.de"), **given).load().inputs.strings
 
 
-def _pairs_of_table(folder: Path, **given: Any) -> Iterable[str]:
-    return Pairs(str(folder / "pairs.csv"), first="a", second="b", **given).load().inputs.strings
+def _named(folder: Path, **given: Any) -> Iterable[str]:
+    return Shards(str(folder / "some.tar"), names=str(folder / "names.txt"), **given).load().names
 
 
-def _tar(folder: Path, names: str | None = None, **given: Any) -> Iterable[str]:
-    return Shards(str(folder / "some.tar"), names=names and str(folder / names), **given).load().names
+def _strings(source: Callable[..., Source], name: str, folder: Path, **given: Any) -> Iterable[str]:
+    return source(str(folder / name), **given).load().inputs.strings
 
 
-def _lines(name: str, folder: Path, **given: Any) -> Iterable[str]:
-    return Text(folder / name, label="none", **given).load().inputs.strings
-
-
-def _column(folder: Path, **given: Any) -> Iterable[str]:
-    return Text(folder / "texts.csv", **given).load().names
-
-
-def _table(name: str, folder: Path, **given: Any) -> Iterable[str]:
-    return Table(str(folder / name), label="kind", **given).load().names
+def _names(source: Callable[..., Source], name: str, folder: Path, **given: Any) -> Iterable[str]:
+    return source(str(folder / name), **given).load().names
 
 
 READERS: list[tuple[dict[str, str], Callable[..., Iterable[str]], str]] = [
-    ({"texts.txt": LINES}, partial(_lines, "texts.txt"), "data"),
-    ({"texts.gz": LINES}, partial(_lines, "texts.gz"), "data"),
-    ({"texts.csv": _rows("text,label", "a,{word}")}, _column, "data"),
+    ({"texts.txt": LINES}, partial(_strings, Text, "texts.txt", label="none"), "data"),
+    ({"texts.gz": LINES}, partial(_strings, Text, "texts.gz", label="none"), "data"),
+    ({"texts.csv": _rows("text,label", "a,{word}")}, partial(_names, Text, "texts.csv"), "data"),
     ({"train.en": LINES, "train.de": LINES}, _pairs, "data"),
-    ({"pairs.csv": _rows("a,b", "{word},{row}")}, _pairs_of_table, "data"),
-    ({"some.csv": _rows("width,kind", "{row}.5,{word}")}, partial(_table, "some.csv"), "data"),
-    ({"some.jsonl": _rows("", '{{"width": 1.5, "kind": "{word}"}}')}, partial(_table, "some.jsonl"), "data"),
+    ({"pairs.csv": _rows("a,b", "{word},{row}")}, partial(_strings, Pairs, "pairs.csv", first="a", second="b"), "data"),
+    ({"some.csv": _rows("width,kind", "{row}.5,{word}")}, partial(_names, Table, "some.csv", label="kind"), "data"),
+    ({"t.jsonl": _rows("", '{{"x": 1.5, "kind": "{word}"}}')}, partial(_names, Table, "t.jsonl", label="kind"), "data"),
     ({"metadata.csv": _rows("file_name,kind", "{row}.png,{word}")}, _beside_images, "data"),
-    ({"names.txt": LINES, **_in_tar("cls", words="0123")}, partial(_tar, names="names.txt"), "data"),
-    (_in_tar("cls"), partial(_tar, label="cls"), "data"),
-    (_in_tar("txt"), partial(_tar, label="txt"), "data"),
-    (_in_tar("json", '{"label": "{}"}'), partial(_tar, label="json.label"), "data"),
+    ({"names.txt": LINES, **_in_tar("cls", words="0123")}, _named, "data"),
+    (_in_tar("cls"), partial(_names, Shards, "some.tar", label="cls"), "data"),
+    (_in_tar("txt"), partial(_names, Shards, "some.tar", label="txt"), "data"),
+    (_in_tar("json", '{"label": "{}"}'), partial(_names, Shards, "some.tar", label="json.label"), "data"),
     ({"some.txt": LINES}, partial(_listed, "some.txt"), "subset"),
     ({"some.csv": _rows("path", "{word}")}, partial(_listed, "some.csv"), "subset"),
     ({f"{part}.txt": "\n".join(names) for part, names in PARTS.items()}, partial(_classes, "train.txt"), "split"),
@@ -129,17 +121,18 @@ def test_text_in_another_encoding_is_refused_or_named(texts, reader, part, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "encoding", "words"),
     [
-        (b"fine\nfine\nros\xe9 \x93", "the byte 0xE9, é in cp1252, in line 3: give --data.encoding cp1252 if"),
-        ("ok\n香り".encode("shift_jis"), "the byte 0x8D in line 2: name its encoding, as in --data.encoding shift_j"),
-        ("ok".encode("utf-16-le"), "what looks like utf-16-le in line 1: give --data.encoding utf-16-le,"),
-        ("ok".encode("utf-16-be"), "what looks like utf-16-be in line 1"),
-        ("ok".encode("utf-32"), "what looks like utf-32 in line 1"),
+        (b"fine\nfine\nros\xe9 \x93", None, "the byte 0xE9, é in cp1252, in line 3: give --data.encoding cp1252 if"),
+        ("ok\n香り".encode("sjis"), None, "the byte 0x8D in line 2: name its encoding, as in --data.encoding shift_j"),
+        ("ok".encode("utf-16-le"), None, "what looks like utf-16-le in line 1: give --data.encoding utf-16-le,"),
+        ("ok".encode("utf-16-be"), None, "what looks like utf-16-be in line 1"),
+        ("ok".encode("utf-32"), None, "what looks like utf-32 in line 1"),
+        (b"ok", "utf-16", "expected utf-16 in names.txt, got the byte 0x6F, o in latin-1, in line 1: give"),
     ],
 )
-def test_what_text_may_be_in_is_said_with_the_line(content, words):
-    with pytest.raises(ValueError, match=words), opened(content, called="names.txt") as text:
+def test_what_text_may_be_in_is_said_with_the_line(content, encoding, words):
+    with pytest.raises(ValueError, match=words), opened(content, encoding, called="names.txt") as text:
         text.read()
 
 
@@ -150,20 +143,10 @@ def test_lines_in_another_encoding_are_told_from_data(tmp_path):
     assert source_for(_written(tmp_path, {"texts.txt": "rosé"}, "latin-1") / "texts.txt")[0] == "Text"
 
 
-def test_utf_16_without_a_mark_is_refused_with_a_remedy():
-    words = "expected utf-16 in t.txt, got the byte 0x6F, o in latin-1, in line 1: give"
-    with pytest.raises(ValueError, match=words), opened(b"ok", "utf-16", called="t.txt") as text:
-        text.read()
-
-
 def test_options_are_read_from_what_a_shell_of_windows_writes(tmp_path):
     _written(tmp_path, {"options.yaml": "seed: 7\nname: rosé\n"}, "utf-16")
     options = resolve({"config": str(tmp_path / "options.yaml")})
     assert (options.seed, options.name) == (7, "rosé")
-
-
-def _bytes_of_source(file: Path) -> Samples:
-    return Arrays(file).load()
 
 
 def _bytes_of_features(file: Path) -> Samples:
@@ -177,7 +160,7 @@ def _bytes_to_search(file: Path) -> Samples:
     return Samples(torch.zeros(len(found.ids), 1), found.labels, found.names, ids=Ids.of(found.ids))
 
 
-@pytest.mark.parametrize("read", [_bytes_of_source, _bytes_of_features, _bytes_to_search])
+@pytest.mark.parametrize("read", [lambda file: Arrays(file).load(), _bytes_of_features, _bytes_to_search])
 def test_bytes_in_arrays_are_words_in_utf_8_or_their_key_is_named(read, tmp_path):
     words, parts = np.array([word.encode() for word in WORDS] * 9), np.array([b"test"] * 36)
     inputs, file = {"features": np.zeros((36, 2), np.float32)}, tmp_path / "some.npz"

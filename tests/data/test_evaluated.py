@@ -1,13 +1,13 @@
 """Samples with a second labelling: trained on by one, evaluated by the other."""
 
 import csv
-import json
 import pickle
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from datasets import Dataset
 from PIL import Image
 from sklearn.neighbors import KNeighborsClassifier
 
@@ -72,11 +72,8 @@ def _vectors(path, fine=None, count=240, **more):
 
 
 def _table(path, rows):
-    if path.suffix == ".jsonl":
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    else:
-        lines = [",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]
-        path.write_text("\n".join(lines) + "\n")
+    table = Dataset.from_list(rows)
+    table.to_json(path) if path.suffix == ".jsonl" else table.to_csv(path, index=False)
     return str(path)
 
 

@@ -20,21 +20,13 @@ from likewise.data.lazy_inputs import read_ahead
 from likewise.data.table_files import read_in_place
 
 rng = np.random.default_rng(0)
+STRUCT = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 WRITTEN = {
     "plain": {"compression": "none", "use_dictionary": False},
     "no statistics": {"compression": "none", "write_statistics": False},
     "snappy": {"compression": "snappy"},
     "zstd": {"compression": "zstd", "use_dictionary": False, "data_page_version": "2.0"},
 }
-
-
-@pytest.fixture(autouse=True)
-def temporary(tmp_path_factory, monkeypatch):
-    """Keep temporary folders where the test can see them, and what is kept of headers in one of its own."""
-    folder = tmp_path_factory.mktemp("t")
-    monkeypatch.setattr("tempfile.tempdir", str(folder))
-    monkeypatch.setenv("LIKEWISE_CACHE", str(folder / "cache"))
-    return folder
 
 
 def some_images(count, side=9):
@@ -47,8 +39,7 @@ def some_images(count, side=9):
 def struct_table(files, **columns):
     """Return a table as `datasets` writes it."""
     cells = [None if file is None else {"bytes": file, "path": f"ü {row}.png"} for row, file in enumerate(files)]
-    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-    return pa.table({"image": pa.array(cells, kind), "label": [row % 2 for row in range(len(files))], **columns})
+    return pa.table({"image": pa.array(cells, STRUCT), "label": [row % 2 for row in range(len(files))], **columns})
 
 
 def contents_of(path, column="image"):
@@ -87,9 +78,11 @@ def test_what_datasets_writes_is_read(tmp_path):
 
 
 @pytest.mark.parametrize(("how", "memory"), [("plain", 1.0), ("snappy", 0.0)])
-def test_parts_in_several_files_are_read_without_a_copy(how, memory, tmp_path, temporary):
-    folder = tmp_path / "set [1]%"
+def test_parts_in_several_files_are_read_without_a_copy(how, memory, tmp_path, monkeypatch):
+    folder, temporary = tmp_path / "set [1]%", tmp_path / "temporary"
     folder.mkdir()
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
     files, pixels = some_images(24)
     for number, part in enumerate(["train-00000-of-00002", "train-00001-of-00002", "test-00000-of-00001"]):
         table = struct_table(files[8 * number : 8 * number + 8], weight=[0.5] * 8)
@@ -107,9 +100,8 @@ def test_images_that_are_missing_or_broken_are_left_out_and_paths_are_followed(t
     cells = [{"bytes": file, "path": f"{row}.png"} for row, file in enumerate(files)]
     cells[2], cells[3], cells[4] = None, {"bytes": None, "path": None}, {"bytes": b"no image", "path": "4.png"}
     cells[5], cells[6] = {"bytes": None, "path": "apart.png"}, {"bytes": b"", "path": "6.png"}
-    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
     for how in ("plain", "snappy"):
-        table = pa.table({"image": pa.array(cells, kind), "label": [0, 1] * 6})
+        table = pa.table({"image": pa.array(cells, STRUCT), "label": [0, 1] * 6})
         pq.write_table(table, tmp_path / "t.parquet", row_group_size=5, **WRITTEN[how])
         for memory in (1.0, 0.0):
             with pytest.warns(UserWarning, match=r"left out 4 of 12 images"):
@@ -239,10 +231,7 @@ def test_both_sides_of_pairs_and_negatives_are_read_in_place(tmp_path):
 def test_threads_read_groups_that_are_dropped_meanwhile(tmp_path):
     """Many row groups, of which few are held, are asked for by threads at once, as headers are."""
     contents = [bytes([number]) * 2000 for number in range(240)]
-    cells = [{"bytes": content, "path": None} for content in contents]
-    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-    table = pa.table({"image": pa.array(cells, kind), "label": list(range(240))})
-    pq.write_table(table, tmp_path / "t.parquet", row_group_size=4, compression="snappy")
+    pq.write_table(struct_table(contents), tmp_path / "t.parquet", row_group_size=4, compression="snappy")
     _, read = read_in_place({"train": [str(tmp_path / "t.parquet")]})
     order = [number * 7 % 240 for number in range(240)] * 3
     with ThreadPoolExecutor(8) as pool:

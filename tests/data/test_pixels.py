@@ -15,11 +15,6 @@ ALPHA = rng.integers(0, 256, (12, 10), dtype=np.uint8)
 ALPHA[:4], ALPHA[4:8] = 0, 255
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("LIKEWISE_CACHE", str(tmp_path / "cache"))
-
-
 def over_white(colours: np.ndarray, alpha: np.ndarray) -> np.ndarray:
     """Blend each pixel with white by its opacity, from 0 to 255."""
     share = alpha[..., None] / 255 if colours.ndim == 3 else alpha / 255

@@ -29,6 +29,7 @@ from likewise.data.samples import Samples
 from likewise.data.texts import Texts
 from likewise.evaluation.encoding import features_of
 from likewise.models import ConvNet
+from meters import Bars
 
 
 @pytest.fixture
@@ -119,19 +120,6 @@ def test_too_little_shared_memory_is_said_in_a_line():
     read = fetch(_Full(), 1)
     with pytest.raises(ValueError, match=r"got too little in /dev/shm: .* or take fewer --workers"):
         list(read)
-
-
-class Bars:
-    """Counts what is walked through, by what is being done."""
-
-    def __init__(self):
-        self.steps = {}
-
-    def __call__(self, walked, doing):
-        self.steps[doing] = 0
-        for one in walked:
-            self.steps[doing] += 1
-            yield one
 
 
 @pytest.fixture

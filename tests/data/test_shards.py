@@ -6,6 +6,7 @@ import json
 import shutil
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,10 +23,8 @@ SIZES = [(40, 30), (31, 64), (16, 16), (90, 37)]
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("LIKEWISE_CACHE", str(tmp_path / "cache"))
+def headers_are_kept(monkeypatch):
     monkeypatch.setattr(preprocessing, "MIN_CACHED", 1)
-    return tmp_path / "cache"
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +43,11 @@ def folder(tmp_path_factory) -> Path:
 def image(seed: int = 0, kind: str = "png") -> bytes:
     pixels = np.random.default_rng(seed).integers(0, 255, (12, 10, 3), dtype=np.uint8)
     return encoded(pixels, kind)
+
+
+def refused(words: str, path: str, *args: str, **options: Any) -> None:
+    with pytest.raises(ValueError, match=words):
+        Shards(path, *args, **options).load()
 
 
 def sharded(folder: Path, root: Path, count: int = 3, form: int = tarfile.PAX_FORMAT, *, classes: bool = True) -> Path:
@@ -120,10 +124,8 @@ def test_paths_are_folders_files_patterns_and_ranges(folder, tmp_path, monkeypat
     assert len(Shards("*.tar", size=16).load()) == 24
     assert source_for("*.tar") == ("Shards", {"path": "*.tar"})
     assert source_for(root)[0] == source_for(root / "000.tar")[0] == source_for("{000..001}.tar")[0] == "Shards"
-    with pytest.raises(ValueError, match=r"expected 5 tars, .*, got 3: .*003.tar does not exist"):
-        Shards("{000..004}.tar").load()
-    with pytest.raises(ValueError, match="expected tars, got none-here, where there are none"):
-        Shards("none-here").load()
+    refused(r"expected 5 tars, .*, got 3: .*003.tar does not exist", "{000..004}.tar")
+    refused("expected tars, got none-here, where there are none", "none-here")
 
 
 def test_parts_are_told_by_the_names_of_tars(folder, tmp_path):
@@ -137,8 +139,7 @@ def test_parts_are_told_by_the_names_of_tars(folder, tmp_path):
     assert torch.bincount(parts.parts, minlength=3).tolist() == [16, 8, 8]
     assert len(set(parts.ids)) == 32
     shutil.copy(root / "val-000.tar", root / "more.tar")
-    with pytest.raises(ValueError, match=r"named after their parts, train and test, in .*, got more.tar: rename it"):
-        Shards(str(root), size=16).load()
+    refused(r"named after their parts, train and test, in .*, got more.tar: rename it", str(root), size=16)
 
 
 def test_labels_are_found_where_they_are(tmp_path):
@@ -170,10 +171,8 @@ def test_labels_are_found_where_they_are(tmp_path):
         "json": "expected data.label as cls, json.FIELD, txt, folder or none, got 'json'",
         "label": "expected data.label as cls",
     }.items():
-        with pytest.raises(ValueError, match=match):
-            Shards(path, label).load()
-    with pytest.raises(ValueError, match=r"expected a file of names, got .*nowhere.txt, which is no file"):
-        Shards(path, names=str(tmp_path / "nowhere.txt")).load()
+        refused(match, path, label)
+    refused(r"expected a file of names, got .*nowhere.txt, which is no file", path, names=str(tmp_path / "nowhere.txt"))
 
 
 def test_usual_labels_are_those_that_are_there(tmp_path):
@@ -183,35 +182,29 @@ def test_usual_labels_are_those_that_are_there(tmp_path):
     by_json.rename(tmp_path / "json-2.tar")
     write_tar(tmp_path / "json-1.tar", [])
     assert Shards(str(tmp_path / "json-*.tar")).load().names == ("a", "b")
-    with pytest.raises(ValueError, match=r"expected an image in each sample of .*json-1.tar, got no file"):
-        Shards(str(tmp_path / "json-1.tar")).load()
+    refused(r"expected an image in each sample of .*json-1.tar, got no file", str(tmp_path / "json-1.tar"))
     bare = write_tar(tmp_path / "bare.tar", [("1.png", image()), ("2.png", image())])
-    with pytest.raises(ValueError, match=r"expected labels in .*, got .png: set data.label, or set that to none"):
-        Shards(str(bare)).load()
+    refused(r"expected labels in .*, got .png: set data.label, or set that to none", str(bare))
     broken = write_tar(tmp_path / "broken.tar", [("1.png", image()), ("1.json", b"{")])
-    with pytest.raises(ValueError, match=r"expected JSON in .*broken.tar/1.json, got none"):
-        Shards(str(broken)).load()
+    refused(r"expected JSON in .*broken.tar/1.json, got none", str(broken))
 
 
 def test_several_images_of_a_sample_and_none(tmp_path):
     files = [(f"{n}.{side}.png", image(2 * n + (side == "right"))) for n in (1, 2) for side in ("left", "right")]
     files += [("1.cls", b"0"), ("2.cls", b"1")]
     path = str(write_tar(tmp_path / "two.tar", files))
-    with pytest.raises(ValueError, match=r"expected one image in 1 of .*two.tar, got .left.png, .right.png: name one"):
-        Shards(path).load()
+    refused(r"expected one image in 1 of .*two.tar, got .left.png, .right.png: name one", path)
     right = Shards(path, image="right.png").load()
     wanted = torch.from_numpy(np.array(Image.open(io.BytesIO(image(5))))).permute(2, 0, 1)
     assert torch.equal(right.inputs[torch.tensor([1])][0], wanted)
-    with pytest.raises(ValueError, match=r"expected files called .up.png in .*, got .cls, .left.png, .right.png"):
-        Shards(path, image="up.png").load()
+    refused(r"expected files called .up.png in .*, got .cls, .left.png, .right.png", path, image="up.png")
     files = [("1.png", image(1)), ("1.cls", b"0"), ("2.jpeg", image(2, "jpeg")), ("2.cls", b"1"), ("3.cls", b"1")]
     mixed = write_tar(tmp_path / "mixed.tar", files)
     with pytest.warns(UserWarning, match="left out 1 of 3 samples, without an image"):
         samples = Shards(str(mixed)).load()
     assert list(samples.ids) == ["1", "2"]
     texts = write_tar(tmp_path / "texts.tar", [("1.txt", b"a"), ("1.cls", b"0")])
-    with pytest.raises(ValueError, match=r"expected an image in each sample of .*, got only .cls, .txt"):
-        Shards(str(texts)).load()
+    refused(r"expected an image in each sample of .*, got only .cls, .txt", str(texts))
 
 
 def test_dots_within_names_are_said_and_not_guessed_about(tmp_path):
@@ -222,8 +215,7 @@ def test_dots_within_names_are_said_and_not_guessed_about(tmp_path):
         Shards(str(write_tar(tmp_path / "one.tar", one))).load()
     each = [(f"ash/{n}.5.{kind}", of) for n in range(9) for kind, of in (("png", image(n)), ("cls", b"elm"))]
     path = str(write_tar(tmp_path / "each.tar", each))
-    with pytest.raises(ValueError, match=rf"expected labels in .*, got .5.cls, .5.png: {told}"):  # and not by folders
-        Shards(path).load()
+    refused(rf"expected labels in .*, got .5.cls, .5.png: {told}", path)  # and not by folders
     assert len(Shards(path, "none").load()) == 9
 
 
@@ -273,13 +265,11 @@ def test_tars_that_are_compressed_cut_or_none_are_refused(folder, tmp_path):
     root = sharded(folder, tmp_path / "tars", 1)
     whole = (root / "000.tar").read_bytes()
     (tmp_path / "a.tar.gz").write_bytes(gzip.compress(whole))
-    with pytest.raises(ValueError, match=r"expected tars that are not compressed, got .*a.tar.gz: unpack it"):
-        Shards(str(tmp_path / "a.tar.gz")).load()
+    refused(r"expected tars that are not compressed, got .*a.tar.gz: unpack it", str(tmp_path / "a.tar.gz"))
     for content in (whole[: len(whole) // 2], gzip.compress(whole), b"", b"no tar" * 200):
         (root / "000.tar").write_bytes(content)
         told = "which can't be read as one" if content[:9] != whole[:9] else "whole up to '.+': "
-        with pytest.raises(ValueError, match=f"expected a tar, got .*000.tar, {told}.*: copy it again"):
-            Shards(str(root), size=16).load()
+        refused(f"expected a tar, got .*000.tar, {told}.*: copy it again", str(root), size=16)
 
 
 def test_an_image_whose_header_takes_all_of_it_is_read_whole(tmp_path):
@@ -298,8 +288,7 @@ def test_a_header_that_is_damaged_loses_no_samples_unsaid(folder, tmp_path):
     place = content.index(b"ash tree/10.cls")
     content[place + 148 : place + 156] = b"no sum  "
     (root / "000.tar").write_bytes(content)
-    with pytest.raises(ValueError, match=rf"whole up to 'ash tree/08': no header at byte {place:,}: copy it again"):
-        Shards(str(root), size=16).load()
+    refused(rf"whole up to 'ash tree/08': no header at byte {place:,}: copy it again", str(root), size=16)
     (root / "000.tar").write_bytes(content[:place])  # at the end of a member, as some writers leave it
     assert len(Shards(str(root), size=16).load()) == 5
 

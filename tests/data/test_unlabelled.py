@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from photos import shaded
 
 import likewise as lw
 from likewise.data import Arrays, Digits, FewLabels, Folder, Samples, Table, Text, Torchvision, parts_of, parts_of_run
@@ -84,13 +84,8 @@ def test_who_needs_a_class_of_every_sample_refuses_them(tmp_path):
     assert samples.counts.tolist() == [1, 1]
     with pytest.raises(ValueError, match="fewer_of_each expected samples with one class each, got 2 of 4 without"):
         samples.fewer_of_each(2)
-    assert replace_names(samples).compact().labels.tolist() == [0, -1, 1, -1]
-
-
-def replace_names(samples):
-    """Number the classes 1 and 3 of four."""
-    labels = torch.where(samples.labels < 0, -1, 2 * samples.labels + 1)
-    return Samples(samples.inputs, labels, ("w", "a", "x", "b"))
+    some = Samples(samples.inputs, torch.tensor([1, -1, 3, -1]), ("w", "a", "x", "b"))  # of two of four classes
+    assert some.compact().labels.tolist() == [0, -1, 1, -1]
 
 
 def test_those_of_validation_and_test_are_left_out(tmp_path):
@@ -289,17 +284,6 @@ def test_a_fold_that_does_not_exist_is_refused(tmp_path, monkeypatch):
         Torchvision("STL10", tmp_path, fold=3).load()
 
 
-def _photos(root, folders, count=4):
-    """Write images into folders, each of another shade, and return the shades by path."""
-    shades = {}
-    for folder in folders:
-        (root / folder).mkdir(parents=True)
-        for number in range(count):
-            shades[f"{folder}/{number}.png"] = len(shades)
-            Image.new("L", (8, 8), len(shades) - 1).save(root / folder / f"{number}.png")
-    return shades
-
-
 @pytest.mark.parametrize(
     ("classes", "blank", "left_out"),
     [
@@ -313,7 +297,7 @@ def _photos(root, folders, count=4):
 )
 def test_a_folder_of_images_without_a_class(classes, blank, left_out, tmp_path):
     """Both spellings, beside classes or beside parts, at any depth; others keep their classes and parts."""
-    shades = _photos(tmp_path, [*classes, *blank])
+    shades = shaded(tmp_path, dict.fromkeys([*classes, *blank], 4))
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         parts, _ = parts_of(_of("Folder", path=str(tmp_path), memory=2.0 * (len(classes) == 2)))
@@ -334,7 +318,7 @@ def test_a_folder_of_images_without_a_class(classes, blank, left_out, tmp_path):
 
 
 def test_who_asks_for_no_part_of_them_has_the_folder_as_a_class(tmp_path):
-    _photos(tmp_path, ["ash", "unlabelled"])
+    shaded(tmp_path, {"ash": 4, "unlabelled": 4})
     assert Folder(str(tmp_path)).load().names == ("ash", "unlabelled")
     with pytest.raises(ValueError, match="expected at least 2 folders of images"):
         parts_of(_of("Folder", path=str(tmp_path)))
@@ -344,7 +328,7 @@ def test_who_asks_for_no_part_of_them_has_the_folder_as_a_class(tmp_path):
 
 @pytest.mark.parametrize("blank", [["unlabelled"], ["Unlabeled/2023"], ["train/unlabelled", "test/unlabelled"]])
 def test_a_folder_with_no_image_of_a_class_is_refused_in_one_line(blank, tmp_path):
-    _photos(tmp_path, blank, count=10)
+    shaded(tmp_path, dict.fromkeys(blank, 10))
     with pytest.raises(ValueError, match=r"expected images of classes in .*, got \d0 in (?i:unlabell?ed), .*none$"):
         parts_of(_of("Folder", path=str(tmp_path)))
     parts, _ = parts_of(_of("Folder", path=str(tmp_path), label="none"))

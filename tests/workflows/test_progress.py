@@ -15,6 +15,7 @@ from likewise.report import SECTIONS, RunView, write_page
 from likewise.runs import Run
 from likewise.workflows import PRINTED, TERMINAL, sweeps
 from likewise.workflows.plan import PlannedRun
+from meters import Bars
 
 pytestmark = pytest.mark.slow
 
@@ -24,19 +25,6 @@ class Terminal(io.StringIO):
 
     def isatty(self):
         return True
-
-
-class Record:
-    """Remembers what was walked over, and how many steps there were."""
-
-    def __init__(self):
-        self.steps = {}
-
-    def __call__(self, walked, doing):
-        self.steps[doing] = self.steps.get(doing, 0)
-        for one in walked:
-            self.steps[doing] += 1
-            yield one
 
 
 def test_a_bar_is_drawn_on_a_terminal_for_what_takes_long(monkeypatch):
@@ -85,7 +73,7 @@ def test_a_stream_that_nobody_reads_ends_nothing(tmp_path, monkeypatch):
 
 
 def test_a_page_tells_what_it_takes_long_over(tmp_path):
-    run, record = Run.create(tmp_path, "run"), Record()
+    run, record = Run.create(tmp_path, "run"), Bars()
     run.describe({})
     inputs, sets = torch.randn(40, 5), torch.eye(4).bool()[torch.arange(40) % 4]
     features = Features(inputs, sets, tuple("abcd"))

@@ -242,9 +242,8 @@ def rotated(samples: Samples) -> Samples:
     turns = torch.arange(TURNS).repeat_interleave(len(samples))
     classes = len(samples.names)
     names = samples.names + tuple(f"{name}, turned {90 * turn}°" for turn in range(1, TURNS) for name in samples.names)
-    turned, ids = TurnedRows(samples.inputs), samples.ids
-    for turn in range(1, TURNS):
-        ids += Ids.of(f"{name}, turned {90 * turn}°" for name in samples.ids)
+    turned = TurnedRows(samples.inputs)
+    ids = samples.ids + Ids.of(f"{name}, turned {90 * turn}°" for turn in range(1, TURNS) for name in samples.ids)
     inputs = turned[torch.arange(len(turned))] if isinstance(samples.inputs, Tensor) else turned
     parts = None if samples.parts is None else samples.parts.repeat(TURNS)
     rows = None if samples.rows is None else samples.rows.repeat(TURNS) + turns * ROWS_PER_TURN

@@ -25,7 +25,6 @@ from likewise.data.lazy_inputs import Ids, LazyInputs
 from likewise.data.tables import Tables
 from likewise.files import formats
 from likewise.files.detection import kind_of
-from likewise.files.formats import first_of
 
 compute: Any = typed_compute  # its functions are made at import
 MIN_ROWS = 20  # fewer cannot show that their numbers identify rows
@@ -49,8 +48,8 @@ class Chosen(NamedTuple):
     def __str__(self) -> str:
         left = [f"{name} ({why})" for name, why in self.others.items()]
         count = f", {len(self.inputs)} columns" * (len(self.inputs) > MAX_LISTED_COLUMNS)
-        summary = f"{first_of(self.inputs, MAX_LISTED_COLUMNS)} ({self.kind}{count})"
-        rest = f"; left out are {first_of(left, MAX_LISTED_COLUMNS)}" if left else ""
+        summary = f"{formats.first_of(self.inputs, MAX_LISTED_COLUMNS)} ({self.kind}{count})"
+        rest = f"; left out are {formats.first_of(left, MAX_LISTED_COLUMNS)}" if left else ""
         return f"columns: inputs are {summary}{rest}"
 
 
@@ -261,7 +260,7 @@ def finite_rows(vectors: Float[Tensor, "n f"] | LazyInputs, path: str) -> Int[Te
         got = f"missing or infinite numbers in all {len(lost):,}: choose columns with data.inputs"
         raise ValueError(f"expected rows of finite numbers in {path}, got {got}")
     if lost:
-        some = f"rows {first_of([str(row) for row in lost], 5)}, counted from 0"
+        some = f"rows {formats.first_of([str(row) for row in lost], 5)}, counted from 0"
         message = f"left out {len(lost):,} of {len(vectors):,} rows of {path}, whose numbers are missing or infinite"
         warnings.warn(f"{message}: {some}", stacklevel=3)
     return whole.nonzero().flatten()

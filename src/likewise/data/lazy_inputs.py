@@ -223,15 +223,12 @@ class _Reading(Dataset[Read]):
 
 
 def fetch(items: Dataset[T], workers: int, *, pinned: bool = False) -> Iterator[T]:
-    """Return items in their order, made by workers ahead of time, or one by one where there are none."""
+    """Yield items in their order, made by workers ahead of time, or one by one where there are none."""
     folder = tempfile.gettempdir()
     if workers and sys.platform != "win32" and len(folder) > MAX_PATH_LENGTH:
         got = f"{folder}: set TMPDIR to a shorter one, such as /tmp"
         raise ValueError(f"expected a temporary folder of a path of at most {MAX_PATH_LENGTH} characters, got {got}")
-    return _each(DataLoader(items, batch_size=None, num_workers=workers, pin_memory=pinned, worker_init_fn=_outlive))
-
-
-def _each(loader: DataLoader[T]) -> Iterator[T]:
+    loader = DataLoader(items, batch_size=None, num_workers=workers, pin_memory=pinned, worker_init_fn=_outlive)
     try:
         yield from loader
     except RuntimeError as error:

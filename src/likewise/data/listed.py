@@ -145,7 +145,12 @@ def _places(file: Path, samples: Samples, encoding: str | None) -> Int[Tensor, "
     places = sorted({index for index, _ in pairs})
     if again := len(lines) - len(lost) - len(places):
         warnings.warn(f"{again:,} of {len(lines):,} lines of {file} name a sample again", stacklevel=4)
-    _check_classes(samples, [(index, label) for index, label in pairs if label is not None], file)
+    listed = [(index, label) for index, label in pairs if label is not None]
+    odd = min((_odd(labelling, listed) for labelling in (samples, samples.as_evaluated())), key=len)
+    if odd:
+        label, name = odd[0]
+        message = f"{len(odd):,} of {len(listed):,} samples have the number of another class in {file}"
+        warnings.warn(f"{message}, such as {label} for {name!r}: the classes of the data are taken", stacklevel=4)
     return torch.tensor(places)
 
 
@@ -167,14 +172,6 @@ def _matched(names: Sequence[str], known: Mapping[str, int], file: Path) -> list
         ends = (*longer, *("/".join(folders[first:]) for first in range(1, len(folders))))
         matches.append(next((known[end] for end in ends if end in known), None))
     return matches
-
-
-def _check_classes(samples: Samples, listed: Sequence[tuple[int, str]], file: Path) -> None:
-    odd = min((_odd(labelling, listed) for labelling in (samples, samples.as_evaluated())), key=len)
-    if odd:
-        label, name = odd[0]
-        message = f"{len(odd):,} of {len(listed):,} samples have the number of another class in {file}"
-        warnings.warn(f"{message}, such as {label} for {name!r}: the classes of the data are taken", stacklevel=5)
 
 
 def _odd(samples: Samples, listed: Sequence[tuple[int, str]]) -> list[tuple[str, str]]:

@@ -20,7 +20,7 @@ from likewise.data.lazy_inputs import Ids, LazyInputs, SomeRows
 from likewise.data.preprocessing import FoundImages, ImagePreprocessing
 from likewise.data.samples import Negatives, Samples
 from likewise.data.split import never_apart
-from likewise.data.table import RowNames, check_columns, check_filled, filled_in, ids_in, numbers_in, part_in, parts_in
+from likewise.data.table import check_columns, check_filled, filled_in, ids_in, numbers_in, part_in, parts_in, row_ids
 from likewise.data.tables import Tables, open_tables
 from likewise.data.texts import Texts
 from likewise.files.detection import ARRAYS, exists, expanded
@@ -129,7 +129,7 @@ class Pairs(ImageSource):
         lengths, several = list(map(len, sides[0])), len(files) > 1
         rows, parts = torch.arange(sum(lengths)), with_test_part([_part(name) or 0 for name in files])
         first, second = map(_side_of_rows, sides)
-        names = Ids(RowNames(list(files), lengths), rows) if several else Ids.numbers(rows)
+        names = row_ids(list(files), lengths) if several else Ids.numbers(rows)
         samples, rows = self._paired(where, first, second, of_first=rows, of_second=rows, names=names)
         part_numbers = torch.tensor(parts).repeat_interleave(torch.tensor(lengths))[rows] if several else None
         return _leave_out_bound(where, replace(samples, groups=grouped(samples), parts=part_numbers))
@@ -181,8 +181,7 @@ class Pairs(ImageSource):
         places = second.items[len(of_second) :]
         if self.negatives is not None and not bool((places >= 0).any()):
             raise ValueError(f"expected data.negatives in column {self.negatives!r} of {path}, got none to be read")
-        names = ids_in(list(splits.values()), list(used.values()))
-        names = names or Ids(RowNames(list(part_numbers), lengths), torch.arange(sum(lengths)))
+        names = ids_in(list(splits.values()), list(used.values())) or row_ids(list(part_numbers), lengths)
         samples, rows = self._paired(path, first, second, of_first=of_first, of_second=of_second, names=names)
         labels, named = (None, ()) if self.label is None else columns.labels_in(list(splits.values()), self.label, None)
         parts = numbers_in(part_numbers, list(splits.values()), part_in(path, tables, self.part))
@@ -274,7 +273,6 @@ def _kind_in(where: str, cells: Mapping[str, Any], column: str) -> columns.Colum
 
 
 def _side_of_rows(files: Sequence[list[str] | Samples]) -> Side:
-    """Return a side from the lines of its files, or from its arrays."""
     samples = files[0]
     if isinstance(samples, Samples):
         items, firsts = numbered(contents(samples.inputs))
@@ -324,7 +322,6 @@ def grouped(samples: Samples) -> Int[Tensor, " n"]:
 
 
 def _group_numbers(where: str, splits: Sequence[Any], column: str) -> Int[Tensor, " n"]:
-    """Number the values of a column, (N,)."""
     values = [value for split in splits for value in columns.values_of(split, column)]
     odd = sum(value is None or value != value or isinstance(value, list | dict) for value in values)  # noqa: PLR0124 - NaN
     if odd:

@@ -103,7 +103,7 @@ class Tabular(ImageSource):
             kept = input_columns.finite_rows(vectors, self.path)
             read = vectors[kept] if isinstance(vectors, Tensor) else vectors.take(kept)
             check_filled(self.path, filled_in(parts, kept))
-        ids = ids or Ids(RowNames(list(part_numbers), list(map(len, splits))), torch.arange(len(parts)))
+        ids = ids or row_ids(list(part_numbers), list(map(len, splits)))
         vector_columns = tuple(inputs) if column_kind == "numbers" else ()
         labels, parts = None if labels is None else labels[kept], parts[kept] if bool(parts.any()) else None
         summary = f"{choice}" + ("" if by_row is None else f"; parts are those of {by_row[0]}")
@@ -196,19 +196,16 @@ def ids_in(splits: Sequence[Any], taken: Sequence[str]) -> Ids | None:
     return Ids.of(map(str, values)) if named else None
 
 
-@final
-class RowNames:
-    """The names of rows in tables without ids: their numbers, after the part where there are several."""
+def row_ids(parts: Sequence[str], lengths: Sequence[int]) -> Ids:
+    """Return the ids of rows in tables without any: their numbers, after the part where there are several."""
+    return Ids(partial(_row_names, parts, [0, *accumulate(lengths)]), torch.arange(sum(lengths)))
 
-    def __init__(self, parts: Sequence[str], lengths: Sequence[int]) -> None:
-        self.parts = parts
-        self.starts = [0, *accumulate(lengths)]
 
-    def __call__(self, rows: list[int]) -> list[str]:
-        if len(self.parts) == 1:
-            return [str(row) for row in rows]
-        places = [bisect(self.starts, row) - 1 for row in rows]
-        return [f"{self.parts[index]}/{row - self.starts[index]}" for row, index in zip(rows, places, strict=True)]
+def _row_names(parts: Sequence[str], starts: Sequence[int], rows: Sequence[int]) -> list[str]:
+    if len(parts) == 1:
+        return [str(row) for row in rows]
+    places = [bisect(starts, row) - 1 for row in rows]
+    return [f"{parts[index]}/{row - starts[index]}" for row, index in zip(rows, places, strict=True)]
 
 
 @final

@@ -1,10 +1,11 @@
 """Tables in files: CSV, TSV and JSON, whose cells are what stands there, and Parquet, in which images stay."""
 
 import json
+import os
 import re
 import warnings
 from bisect import bisect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -20,8 +21,8 @@ from pyarrow import compute as typed_compute
 from pyarrow import dataset, parquet
 
 from likewise.data import columns
-from likewise.data.tables import RefusedError, empty
-from likewise.files.formats import CELL_SEPARATORS, Lines
+from likewise.data.tables import RefusedError, Tables, empty, warn_of
+from likewise.files.formats import CELL_SEPARATORS, TABLES, Lines
 
 CHUNK = 16384  # rows held as Python objects at a time
 compute: Any = typed_compute  # its functions are made at import
@@ -121,6 +122,38 @@ def _refusal(lines: Lines) -> RefusedError:
     remedy = "quote cells that have a separator in them" if more else "write the empty cells of shorter rows too"
     message = f"expected {cells[2]} cells in each row of {lines.file}, as in its header, got {cells[1]}"
     return RefusedError(f"{message}: {remedy} (line {line})")
+
+
+def read_metadata(
+    where: Path, files: Sequence[Path], encoding: str | None, parts: Mapping[str, str], images: Iterable[Path]
+) -> Tables:
+    """Read tables beside images that name them: their parts are `parts`, by folder; images in no table are left out."""
+    of_text = [file for file in files if TABLES[file.suffix.lower()] != "parquet"]
+    read, texts = read_written({str(file): [where / file] for file in of_text}, encoding)
+    grouped, named = dict[str, list[Any]](), set[str]()
+    for file in files:
+        table = read[str(file)].with_format("arrow")[:] if file in of_text else parquet.read_table(where / file)
+        made = dict[str, Any]()
+        for name in table.column_names:
+            match = re.fullmatch("(?:(.+)_)?file_name(s?)", name)
+            if match is None:
+                made[name] = table.column(name)
+                continue
+            places = [_placed(cell, file.parent, named) for cell in table.column(name).to_pylist()]
+            made[match[1] or f"image{match[2]}"] = pa.array(places)
+        grouped.setdefault(parts.get(file.parts[0], "train"), []).append(pa.table(made))
+    without = [str(image) for image in images if str(image) not in named]
+    warn_of({("image", f"that {files[0].name} does not name"): without} if without else {}, where)
+    joined = {part: pa.concat_tables(each, promote_options="permissive") for part, each in grouped.items()}
+    splits = {part: datasets.Dataset(table, fingerprint=part) for part, table in joined.items()}
+    return Tables(splits, where.absolute(), untyped=texts)
+
+
+def _placed(name: Any, folder: Path, named: set[str]) -> Any:
+    if not isinstance(name, str):
+        return [_placed(file_name, folder, named) for file_name in name] if isinstance(name, list) else name
+    named.add(path := os.path.normpath(folder / name))
+    return path
 
 
 class RowGroup(NamedTuple):

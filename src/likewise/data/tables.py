@@ -3,7 +3,7 @@
 import os
 import re
 import warnings
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
@@ -94,7 +94,9 @@ def _local(where: Path, encoding: str | None, *, labelled: bool, in_part: bool) 
     images = [file for file in files if file.suffix.lower() in suffixes]
     tables = [file for file in files if file.suffix.lower() in TABLES]
     if images and (beside := [file for file in tables if file.name in _METADATA]):
-        return _read_metadata(where, beside, encoding, _parts_of(images), images)
+        from likewise.data.table_files import read_metadata  # noqa: PLC0415 - which needs the extra
+
+        return read_metadata(where, beside, encoding, _parts_of(images), images)
     if images or not tables:
         for file in files:
             suffix = file.suffix.lower()
@@ -107,7 +109,7 @@ def _local(where: Path, encoding: str | None, *, labelled: bool, in_part: bool) 
         remedy = "keep only one kind in the folder" if tables else "mend these" if lost else "check data.path"
         known = ", ".join(TABLES)
         raise RefusedError(f"expected images, or tables of one kind ({known}), in {where}, got {got}: {remedy}")
-    _warn_of(lost, where)
+    warn_of(lost, where)
     if images:
         read = _image_tables(where, images, lost, labelled=labelled, in_part=in_part)
         odd = {as_text(name): name for name in map(str, images) if as_text(name) != name}
@@ -123,7 +125,7 @@ def _count_lost(lost: Lost, where: Path) -> list[str]:
     ]
 
 
-def _warn_of(lost: Lost, where: Path) -> None:
+def warn_of(lost: Lost, where: Path) -> None:
     """Warn of what is left out of a folder."""
     for summary in _count_lost(lost, where):
         warnings.warn(f"left out {summary}", stacklevel=2)
@@ -149,7 +151,7 @@ def _image_tables(where: Path, images: Sequence[Path], lost: Lost, *, labelled: 
         unknown = "train" if image in blank else ""
         within.setdefault(parts.get(image.parts[0], unknown) if parts else "train", []).append(image)
     if outside := within.pop("", []):
-        _warn_of({("image", f"outside of {' and '.join(parts)}"): list(map(str, outside))}, where)
+        warn_of({("image", f"outside of {' and '.join(parts)}"): list(map(str, outside))}, where)
     for top in sorted({Path(path).parts[0] for places in lost.values() for path in places}) if parts else ():
         part = PART_NAMES.get(top.lower())
         if part is not None and PARTS[part] not in within:
@@ -179,7 +181,6 @@ def _is_unlabelled_dir(image: Path, depth: int) -> bool:
 
 
 def _unlabelled_folder(blank: Collection[Path]) -> str:
-    """Name a folder of images without a class."""
     return next(folder for folder in min(blank).parts if folder.lower() in _UNLABELLED)
 
 
@@ -228,43 +229,6 @@ def _too_few(where: Path, images: Sequence[Path], classes: Sequence[str], depth:
         f"{got}: add another{f', set data.path to {where / common} if its folders are classes' if nested else ''}"
         f"{unlabelled}{at_once}"
     )
-
-
-def _read_metadata(
-    where: Path, files: Sequence[Path], encoding: str | None, parts: Mapping[str, str], images: Iterable[Path]
-) -> Tables:
-    import datasets  # noqa: PLC0415 - only sets that the library reads need it
-    import pyarrow as pa  # noqa: PLC0415 - comes with it
-    from pyarrow import parquet  # noqa: PLC0415 - likewise
-
-    from likewise.data.table_files import read_written  # noqa: PLC0415 - which needs it too
-
-    of_text = [file for file in files if TABLES[file.suffix.lower()] != "parquet"]
-    read, texts = read_written({str(file): [where / file] for file in of_text}, encoding)
-    grouped, named = dict[str, list[Any]](), set[str]()
-    for file in files:
-        table = read[str(file)].with_format("arrow")[:] if file in of_text else parquet.read_table(where / file)
-        columns = dict[str, Any]()
-        for name in table.column_names:
-            match = re.fullmatch("(?:(.+)_)?file_name(s?)", name)
-            if match is None:
-                columns[name] = table.column(name)
-                continue
-            places = [_placed(cell, file.parent, named) for cell in table.column(name).to_pylist()]
-            columns[match[1] or f"image{match[2]}"] = pa.array(places)
-        grouped.setdefault(parts.get(file.parts[0], "train"), []).append(pa.table(columns))
-    without = [str(image) for image in images if str(image) not in named]
-    _warn_of({("image", f"that {files[0].name} does not name"): without} if without else {}, where)
-    joined = {part: pa.concat_tables(each, promote_options="permissive") for part, each in grouped.items()}
-    splits = {part: datasets.Dataset(table, fingerprint=part) for part, table in joined.items()}
-    return Tables(splits, where.absolute(), untyped=texts)
-
-
-def _placed(name: Any, folder: Path, named: set[str]) -> Any:
-    if not isinstance(name, str):
-        return [_placed(file_name, folder, named) for file_name in name] if isinstance(name, list) else name
-    named.add(path := os.path.normpath(folder / name))
-    return path
 
 
 def _table_parts(where: Path, tables: Sequence[Path]) -> dict[str, list[Path]]:

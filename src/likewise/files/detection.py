@@ -283,7 +283,6 @@ def classes_among(columns: Mapping[str, Sequence[Any]]) -> list[str]:
 
 
 def _are_parts(cells: Iterable[Any]) -> bool:
-    """Tell whether all cells are names of parts."""
     return all(str(cell).strip().lower() in formats.PART_NAMES for cell in cells)
 
 

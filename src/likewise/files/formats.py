@@ -8,7 +8,6 @@ import json
 import re
 import unicodedata
 import zlib
-from codecs import BOM_UTF8
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -205,7 +204,7 @@ def has_lines(file: Path, encoding: str | None = None) -> bool:
     with suppress(OSError, EOFError, zlib.error), binary(file) as content:
         beginning = content.read(BEGINNING)
         text = encoding is not None or beginning.startswith(tuple(MARKS)) or not CONTROL.search(beginning)
-        return text and bool(beginning.removeprefix(BOM_UTF8).strip())
+        return text and bool(beginning.removeprefix(codecs.BOM_UTF8).strip())
     return False
 
 

@@ -10,7 +10,7 @@ from datasets import Dataset
 from PIL import Image
 
 from likewise.data import Arrays, Table
-from likewise.data.given import write_data
+from likewise.workflows.arguments import write_data
 
 GENERATOR = np.random.default_rng(0)
 VECTORS, LABELS = GENERATOR.normal(size=(12, 3)).astype(np.float32), np.arange(12) % 3

@@ -5,7 +5,8 @@ buffers of rank 0 overwrite those of other ranks at every forward, unless it is 
 A queue inside such a module should gather (``gather_distributed=True``), so that all ranks hold the same one.
 """
 
-from likewise.memory.momentum import MomentumEncoder, Queue
+from likewise.memory.momentum_encoder import MomentumEncoder
+from likewise.memory.queue import Queue
 from likewise.memory.tables import FeatureCache, Prototypes
 
 __all__ = ["FeatureCache", "MomentumEncoder", "Prototypes", "Queue"]

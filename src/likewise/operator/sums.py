@@ -169,6 +169,7 @@ class Forward:
             self.average[tile.rows].addmm_(e, self.tiled.sections[tile.section][tile.columns])
 
     def _add_relative(self, view: View) -> None:
+        """Add exponentials relative to the running maximum."""
         tile = view.tile
         for k in range(len(self.forth) - 1, -1, -1):
             y = self.tiled.logits(k, view, out=view.x if k == 0 else view.buffer(1))

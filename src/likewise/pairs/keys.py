@@ -91,6 +91,7 @@ class UnseenSegments:
 
     @cached_property
     def _places(self) -> Tensor:
+        """The position of each anchor's sum."""
         return self.end if self.is_symmetric else self.end.masked_fill(self.counts == 0, 0)
 
     @cached_property

@@ -144,9 +144,11 @@ def plans(problem: ContrastSpec, lengths: tuple[int, ...], device: torch.device)
         _plan_section(list(parts), are_sets, powers, device, sorts=sorts) for parts in zip(*cut, strict=True)
     ]
     known = tuple(plan for plan in section_plans if plan is not None)
-    if len(known) < len(section_plans):
-        return None
-    return Plans(known, powers, pull is not None, sets, pull_set, mean, streamed)
+    return (
+        Plans(known, powers, pull is not None, sets, pull_set, mean, streamed)
+        if len(known) == len(section_plans)
+        else None
+    )
 
 
 def _plan_section(

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from likewise.instantiate import class_of, path_of
 from likewise.memory import MomentumEncoder, Prototypes, Queue
-from likewise.memory.momentum import BufferPolicy
+from likewise.memory.momentum_encoder import BufferPolicy
 from likewise.models import PredictionHead
 from likewise.training.inputs.loss_input import InputContext, LossInput, LossSignature, Step
 

@@ -17,7 +17,7 @@ from likewise.cli import WordParser
 from likewise.files.detection import suggest
 from likewise.files.formats import numbered
 from likewise.runs.scores import format_count
-from likewise.workflows import TERMINAL
+from likewise.workflows.progress import TERMINAL
 
 KINDS: dict[type, str] = {int: "an integer", float: "a number"}
 

@@ -35,7 +35,7 @@ from likewise.evaluation.encoding import features_of
 from likewise.models import MLP, ConvNet, Projected, ProjectionHead
 from likewise.runs import Run
 from likewise.training.data import ORDER, Loader, Position
-from likewise.workflows import PRINTED
+from likewise.workflows.progress import PRINTED
 from likewise.workflows.scoring import encode_parts
 
 pytestmark = [

@@ -7,13 +7,12 @@ import sys
 import pytest
 import torch
 
-from likewise import workflows
 from likewise.cli import _plain_output
 from likewise.data import Parts, Samples
 from likewise.evaluation import FeatureParts, Features, save_features
 from likewise.report import SECTIONS, RunView, write_page
 from likewise.runs import Run
-from likewise.workflows import PRINTED, TERMINAL, sweeps
+from likewise.workflows import progress, sweeps
 from likewise.workflows.plan import PlannedRun
 from meters import Bars
 
@@ -31,8 +30,8 @@ def test_a_bar_is_drawn_on_a_terminal_for_what_takes_long(monkeypatch):
     for stream, seconds in ((Terminal, 0.0), (Terminal, 60.0), (io.StringIO, 0.0)):
         said = stream()
         monkeypatch.setattr(sys, "stderr", said)
-        monkeypatch.setattr(workflows, "MIN_BAR_SECONDS", seconds)
-        assert list(TERMINAL.bar(range(5), "counting")) == [0, 1, 2, 3, 4]
+        monkeypatch.setattr(progress, "MIN_BAR_SECONDS", seconds)
+        assert list(progress.TERMINAL.bar(range(5), "counting")) == [0, 1, 2, 3, 4]
         drawn = said.getvalue()
         assert bool(drawn) == (stream is Terminal and seconds == 0)
         assert not drawn or all(part in drawn for part in ("counting", "it/s", "<"))  # rate, and time that is left
@@ -40,7 +39,7 @@ def test_a_bar_is_drawn_on_a_terminal_for_what_takes_long(monkeypatch):
 
 def test_what_a_console_cannot_show_is_escaped(monkeypatch):
     """Its code page lacks letters of a class's name, the name is no text, or it would move the cursor."""
-    for stream, told in (("stdout", PRINTED.log), ("stderr", TERMINAL.log)):
+    for stream, told in (("stdout", progress.PRINTED.log), ("stderr", progress.TERMINAL.log)):
         console = io.TextIOWrapper(io.BytesIO(), encoding="cp1252")
         monkeypatch.setattr(sys, stream, console)
         told("\u732b: 9 %")
@@ -65,8 +64,8 @@ def test_a_stream_that_nobody_reads_ends_nothing(tmp_path, monkeypatch):
 
     with (tmp_path / "out").open("wb", buffering=0) as file:
         monkeypatch.setattr(sys, "stdout", Gone())
-        TERMINAL.result("accuracy 98 %")
-        PRINTED.result("accuracy 98 %")
+        progress.TERMINAL.result("accuracy 98 %")
+        progress.PRINTED.result("accuracy 98 %")
         file.write(b"what is written from now on")
         monkeypatch.undo()
     assert (tmp_path / "out").read_bytes() == b""
@@ -97,7 +96,7 @@ def test_a_sweep_says_how_long_it_still_takes(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(sweeps.training, "train", train)
     monkeypatch.setattr(sweeps, "read", lambda words: {"run": words[0]})
-    work = sweeps._Work(4, TERMINAL)  # noqa: SLF001 - without training anything
+    work = sweeps._Work(4, progress.TERMINAL)  # noqa: SLF001 - without training anything
     list(work.train_each([PlannedRun("a", f"run {n}", tmp_path / str(n), [str(n)], []) for n in range(4)]))
     said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("run ")]
     assert said == [

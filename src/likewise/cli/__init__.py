@@ -24,7 +24,7 @@ from likewise import __version__
 from likewise.files.detection import suggest
 from likewise.files.formats import CONTROLS
 from likewise.training.launch import TERMINATED, check_alone, processes, terminable
-from likewise.workflows import TERMINAL
+from likewise.workflows.progress import TERMINAL
 
 SUMMARIES = {
     "train": "pretrain an encoder, evaluate it, write the run's folder and its report",

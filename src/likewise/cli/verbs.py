@@ -8,13 +8,13 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from likewise import configuration, workflows
+from likewise import configuration
 from likewise.cli import OWN_PARSERS, SUMMARIES, WordParser
 from likewise.configuration.command_line import completions, requested_help
 from likewise.configuration.options import RECORDS
 from likewise.configuration.recipes import complete_name, names, studies, study, unknown
-from likewise.workflows import TERMINAL
 from likewise.workflows.plan import PLAN, GivenSetting, Sweep, as_yaml, configurations, folder_of, plan_sweep, read
+from likewise.workflows.progress import TERMINAL
 
 SWEEP = """Train several settings with several seeds, one after another in one process, and compare them.
 
@@ -71,7 +71,9 @@ def run(verb: str, arguments: Sequence[str]) -> None:
     if len(argv) < len(arguments):
         TERMINAL.result(configuration.written(options).rstrip("\n"))
         return
-    getattr(workflows, verb)(options, progress=TERMINAL)  # only now imports torch, or Lightning
+    from likewise import workflows  # noqa: PLC0415 - once the options are read: imports torch, or Lightning
+
+    getattr(workflows, verb)(options, progress=TERMINAL)
 
 
 def _completions() -> list[str]:

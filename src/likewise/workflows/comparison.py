@@ -13,7 +13,7 @@ from likewise.instantiate import Spec, instantiate_all
 from likewise.report.comparison import same_test
 from likewise.runs import Run
 from likewise.runs.scores import aligned
-from likewise.workflows import PRINTED, Progress, shown
+from likewise.workflows.progress import PRINTED, Progress, shown
 
 
 @final

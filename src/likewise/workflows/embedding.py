@@ -30,8 +30,8 @@ from likewise.models import Encoder
 from likewise.models.weights import load_weights
 from likewise.runs import Run
 from likewise.runs.machine import device_named
-from likewise.workflows import PRINTED, Progress
 from likewise.workflows.arguments import EmbedArguments, Part, given_options
+from likewise.workflows.progress import PRINTED, Progress
 
 SUFFIXES = (".parquet", ".npz")
 COLUMNS = ("inputs", "text")  # options of data that say what the encoder takes: the run's, unless others are given

@@ -23,8 +23,9 @@ from likewise.report import Section
 from likewise.runs import Run
 from likewise.runs.machine import device_named, versions
 from likewise.runs.run import remove_if_idle
-from likewise.workflows import PRINTED, Progress, scoring, shown
+from likewise.workflows import scoring
 from likewise.workflows.arguments import EvaluateArguments, given_options
+from likewise.workflows.progress import PRINTED, Progress, shown
 
 REMAINING = "what was written is left in {}"
 

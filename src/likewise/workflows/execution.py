@@ -39,8 +39,9 @@ from likewise.training.optimization import ALL
 from likewise.training.pretraining import Pretraining
 from likewise.training.processes import gains_by_bfloat16, send_weights, shutdown
 from likewise.training.validation import MAX_SAMPLES, MIN_CHOOSING_SAMPLES, ValidationScores, best_epoch
-from likewise.workflows import Progress, scoring
+from likewise.workflows import scoring
 from likewise.workflows.lightning_trainer import TrainingBar, device_of
+from likewise.workflows.progress import Progress
 from likewise.workflows.scoring import EvaluationOptions, evaluate_features
 
 ALL_SAMPLES, NOTHING = 0, -1  # what the first process may announce instead of a number of samples

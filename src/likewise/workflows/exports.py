@@ -23,7 +23,7 @@ from likewise.models import PretrainedTransformer, Timm
 from likewise.models.encoder import Encoder
 from likewise.runs import Run, Side
 from likewise.runs.scores import ALL, ENCODER, format_score, marked
-from likewise.workflows import PRINTED, Progress, shown
+from likewise.workflows.progress import PRINTED, Progress, shown
 
 OF_SENTENCES = """\
 from sentence_transformers import SentenceTransformer

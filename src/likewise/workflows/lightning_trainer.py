@@ -26,7 +26,7 @@ from likewise.training import Assembled
 from likewise.training.assembly import prepared
 from likewise.training.schedule import Constant
 from likewise.training.validation import MAX_SAMPLES
-from likewise.workflows import Progress
+from likewise.workflows.progress import Progress
 
 TIMED_STEPS, TIMED_SAMPLES = 4, 64
 PAGE_SECONDS = 10.0  # seconds for the page, and for reading and writing files

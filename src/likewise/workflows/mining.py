@@ -18,7 +18,7 @@ from likewise.inference.outputs import check_apart, check_output, label_cells, t
 from likewise.inference.search import encode_samples, hard_negatives
 from likewise.runs import Run, Side
 from likewise.runs.scores import places_of
-from likewise.workflows import Progress
+from likewise.workflows.progress import Progress
 
 NEGATIVES = "negatives"
 """The column of hard negatives."""

@@ -24,7 +24,7 @@ from likewise.inference.outputs import check_apart, check_output, label_cells, t
 from likewise.runs import Run
 from likewise.runs.machine import device_named
 from likewise.runs.scores import aligned
-from likewise.workflows import PRINTED, Progress
+from likewise.workflows.progress import PRINTED, Progress
 
 Source = str | Path | Sequence[str | Path]
 CHUNK = 1024  # samples at a time

@@ -41,7 +41,7 @@ from likewise.report.elements import difference_words
 from likewise.report.run_summary import FEATURE_NAMES
 from likewise.runs import Run
 from likewise.runs.scores import BEGUN, ENCODER, Outcomes, aligned, format_score, format_settings, one_line, remarks
-from likewise.workflows import Progress
+from likewise.workflows.progress import Progress
 
 ENCODED_SAMPLES = "encoded_samples"
 """The fact of a run that says how many samples of each part were encoded at most; None for all."""

@@ -29,8 +29,8 @@ from likewise.runs import Run, Side
 from likewise.runs.machine import device_named
 from likewise.runs.run import atomic_write
 from likewise.runs.scores import aligned, one_line
-from likewise.workflows import PRINTED, Progress
 from likewise.workflows.mining import mine
+from likewise.workflows.progress import PRINTED, Progress
 
 MAX_PRINTED_ROWS, MAX_LETTERS = 20, 60  # rows printed, and letters of a text
 MAX_PAGE_ROWS = 300  # rows on a page

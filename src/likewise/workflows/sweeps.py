@@ -18,9 +18,10 @@ from likewise.files.formats import PARTIAL_SUFFIX
 from likewise.report.run_summary import INDENT
 from likewise.runs import Run
 from likewise.runs.scores import Score, best, format_count, format_score, validation_score
-from likewise.workflows import PRINTED, Progress, plan, training
+from likewise.workflows import plan, training
 from likewise.workflows.arguments import TrainArguments
 from likewise.workflows.comparison import Comparison, compare
+from likewise.workflows.progress import PRINTED, Progress
 
 TABLE = "tuning.csv"
 Comparing = Callable[[Sequence[Run], Path, Mapping[Path, str], Progress], Comparison]

@@ -35,7 +35,6 @@ from likewise.training.launch import from_slurm, processes, rank
 from likewise.training.optimization import FineTuning
 from likewise.training.processes import precision_of, process_group
 from likewise.training.validation import ValidationScores, check_that_choose
-from likewise.workflows import PRINTED, Progress, shown
 from likewise.workflows.arguments import TrainArguments, given_options, named_objects
 from likewise.workflows.execution import Execution, epochs_between, join_encoding, memory_of_step
 from likewise.workflows.lightning_trainer import (
@@ -45,6 +44,7 @@ from likewise.workflows.lightning_trainer import (
     steps_within,
     trainer_arguments,
 )
+from likewise.workflows.progress import PRINTED, Progress, shown
 from likewise.workflows.scoring import EvaluationOptions, check_applicable
 
 # Unless this is set before its first call, MKL's results may depend on arrays' addresses, and so on earlier runs.

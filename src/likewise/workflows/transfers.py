@@ -28,9 +28,10 @@ from likewise.runs.scores import aligned
 from likewise.training.assembly import shared
 from likewise.training.inputs.loss_input import LossSignature
 from likewise.training.optimization import ALL
-from likewise.workflows import PRINTED, Progress, plan, scoring, shown
+from likewise.workflows import plan, scoring
 from likewise.workflows.arguments import TrainArguments
 from likewise.workflows.comparison import Comparison
+from likewise.workflows.progress import PRINTED, Progress, shown
 from likewise.workflows.scoring import EvaluationOptions, check_applicable
 from likewise.workflows.sweeps import run_sweep
 from likewise.workflows.training import chosen_parts

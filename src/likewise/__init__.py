@@ -1,9 +1,9 @@
 """likewise: pull what is alike, push what is not.
 
 Losses for contrastive representation learning. Each is one equation with two pair weights, evaluated exactly in memory
-that grows with the number of rows and not with its square.
+that grows with the number of rows, not with its square.
 
-Names are imported at first use, so that ``import likewise`` by itself, and the command's help, do not load torch.
+Names are imported on first use: neither ``import likewise`` nor the command's help loads torch.
 
 Example:
     >>> import torch
@@ -57,9 +57,9 @@ _PACKAGE_OF = {  # all other names are in losses
 
 
 def __getattr__(name: str) -> Any:
-    """Import a module, or a name from one, at its first use."""
+    """Import a module, or a name from one, on first use."""
     if not name.startswith("_") and name in {module.name for module in iter_modules(__path__)}:
-        return import_module(f"likewise.{name}")  # which makes it an attribute
+        return import_module(f"likewise.{name}")  # also sets it as an attribute
     if name not in __all__:
         raise AttributeError(f"module 'likewise' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(f"likewise.{_PACKAGE_OF.get(name, 'losses')}"), name)

@@ -1,13 +1,13 @@
-"""Rows of all processes as one batch: a gather with exact gradients, and reductions that count every anchor once.
+"""Collectives over the rows of all processes: a gather with exact gradients, and reductions that count anchors once.
 
 Each anchor is evaluated once, on its own rank, against the references of all ranks. With W processes and A active
-anchors on all of them together, rank k's loss has the gradient of
+anchors in total, the loss of rank k has the gradient of
 
     L_k = W/A · Σ_{i on k} ℓ_i
 
-and the gradients of references are summed and returned to the ranks they came from, or, where weights are symmetric,
-each rank works out that of Σ_k L_k for its own rows. The mean over ranks, which DistributedDataParallel computes, is
-then the gradient of the single-process loss 1/A · Σ_i ℓ_i for shards of any sizes.
+The gradients of references are summed and returned to their own ranks. If weights are symmetric, each rank instead
+computes the gradient of Σ_k L_k for its own rows. The mean over ranks, computed by DistributedDataParallel, is then the
+gradient of the single-process loss 1/A · Σ_i ℓ_i, for shards of any size.
 """
 
 import hashlib
@@ -57,10 +57,10 @@ def agreement(
     subject: str = "loss, options and kind of batch",
     remedy: str = "build losses and batches the same way on all ranks",
 ) -> Generator[None]:
-    """Turn an error on one rank into an error on all ranks, so that none is left waiting in a collective.
+    """Turn an error on one rank into an error on all ranks, to leave none waiting in a collective.
 
-    It is also an error if the ranks' facts differ: what must be the same on all, by name, asked for after the block.
-    One message of fixed length reports both; only if facts differ do ranks exchange them in full.
+    Different facts are also an error. ``facts``, called after the block, returns the values that must be the same on
+    all ranks, by name. One message of fixed length reports both; ranks exchange facts in full only if these differ.
     """
     if world_size() == 1:
         yield
@@ -106,7 +106,7 @@ def exchange_texts(text: str, device: torch.device) -> list[str]:
 def difference(everyone: Mapping[int, Mapping[str, str]], subject: str, remedy: str) -> str:
     """Return a message with the facts in which ranks differ, and each rank's value; empty if nothing differs.
 
-    A fact that some ranks lack, as they have other parts, is reported only if those that all ranks have are the same.
+    A fact missing on some ranks, which have other parts, is reported only if the facts common to all ranks are equal.
     """
     names = list(dict.fromkeys(name for facts in everyone.values() for name in facts))
     shared = [name for name in names if all(name in facts for facts in everyone.values())]
@@ -132,8 +132,8 @@ def rank() -> int:
 def gather(rows: Tensor, shards: RankSizes, dtype: torch.dtype | None = None) -> Tensor:
     """Return the rows (N_k, …) of all processes in rank order, (Σ N_k, …), with the exact gradient.
 
-    Rows are sent in their own precision, and widened to `dtype` where there are several processes; gradients are sent
-    in that of the result. The backward sums those of all ranks and returns this process's rows of the sum.
+    With several processes, rows are sent in their own precision and then widened to `dtype`. Gradients are sent in the
+    precision of the result. The backward sums the gradients of all ranks and returns this process's rows of the sum.
     """
     return rows if len(shards.sizes) == 1 else _Gather.apply(rows, shards, rows.dtype if dtype is None else dtype)
 
@@ -179,7 +179,7 @@ def total(value: Tensor) -> Tensor:
 
 
 def summed(value: Tensor) -> Tensor:
-    """Return the sum of a value over all processes, with the exact gradient: that of all processes' losses together."""
+    """Return the sum of a value over all processes, with the exact gradient of the sum of all processes' losses."""
     return value if world_size() == 1 else _Summed.apply(value)
 
 

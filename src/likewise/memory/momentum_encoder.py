@@ -29,22 +29,22 @@ class MomentumEncoder(nn.Module):
     copy. Its parameters are buffers with the same names, which ``state_dict`` contains and optimisers do not see. A
     call runs it without gradient, in its current mode; MoCo and BYOL use train mode, on augmented views.
 
-    A step is computed in the wider of the two dtypes and stored in that of the average. In bfloat16 at m = 0.999 almost
+    A step is computed in the wider of the two dtypes and stored in the average's dtype. In bfloat16 at m = 0.999 almost
     every step is rounded away: keep the average in float32, with ``MomentumEncoder(encoder).float()``.
 
     Args:
         encoder: Any module; it is copied, including its mode.
         momentum: m, from 0 (the latest encoder) to 1 (the initial one).
-        buffers: How to treat the encoder's own buffers, such as the statistics of a normalisation. "copy": take those
-            of the encoder, right in eval mode. "average": average them like parameters, and copy integers. "own": keep
-            those of the average's own calls in train mode, as in MoCo.
-        total_steps: K, the number of updates over which the momentum rises to 1. Each of them then reads ``step``,
+        buffers: How to treat the encoder's own buffers, such as normalisation statistics. "copy": copy them from the
+            encoder, right in eval mode. "average": average them like parameters, and copy integers. "own": keep the
+            average's own buffers, from its calls in train mode, as in MoCo.
+        total_steps: K, the number of updates over which the momentum rises to 1. Each update then reads ``step``,
             which synchronises a GPU. None: constant.
 
     Attributes:
         encoder: The average; its ``state_dict`` can be loaded into the encoder.
         step: 0-d, int64, the number of updates so far.
-        momentum: m_k, of the next update.
+        momentum: m_k of the next update.
         base_momentum: m, as passed.
 
     Memory:
@@ -92,10 +92,10 @@ class MomentumEncoder(nn.Module):
         return 1 - (1 - self.base_momentum) * (math.cos(math.pi * progress) + 1) / 2
 
     def update(self, encoder: nn.Module) -> None:
-        """Move the average toward the encoder that was copied, on any device; call this after each optimiser step.
+        """Move the average toward the original encoder, on any device; call this after each optimiser step.
 
         Raises:
-            ValueError: If its parameters, or the buffers that are averaged or copied, have other names or shapes.
+            ValueError: If its parameters, or its averaged or copied buffers, have other names or shapes.
         """
         _check_encoder(encoder)
         theirs = self._source_tensors(encoder)
@@ -114,11 +114,11 @@ class MomentumEncoder(nn.Module):
             return self.encoder(*args, **kwargs)
 
     def extra_repr(self) -> str:
-        """Return what ``repr`` shows."""
+        """Return the arguments shown by ``repr``."""
         return f"momentum={self.base_momentum}, buffers={self.buffer_policy!r}, total_steps={self.total_steps}"
 
     def _source_tensors(self, encoder: nn.Module) -> dict[str, Tensor]:
-        """Return the tensors of an encoder that an update reads, by name; tied tensors only once."""
+        """Return the encoder's tensors for an update, by name; tied tensors only once."""
         return dict(encoder.named_parameters()) | dict(() if self.buffer_policy == "own" else encoder.named_buffers())
 
     def _check_same(self, shapes: dict[str, torch.Size], mine: dict[str, Tensor]) -> None:

@@ -20,8 +20,8 @@ class Queue(nn.Module):
     \text{place of the } t\text{-th key} = t \bmod S, \qquad \text{keys held} = \min(T, S)
     $$
 
-    where T keys have been enqueued, counted from 0. Any batch size works; from a batch larger than the queue the last
-    keys are kept.
+    where T keys have been enqueued, counted from 0. Any batch size works; a batch larger than the queue leaves only its
+    last keys.
 
     Args:
         size: S, the number of keys the queue can hold.
@@ -30,8 +30,8 @@ class Queue(nn.Module):
         gather_distributed: Whether to enqueue the keys of all processes, in rank order, so that every process holds the
             same queue. Batch sizes may then differ between processes, and batches may be empty.
 
-    Pass the contents of such a queue to a loss as ``queue=`` and ``queue_labels=``, which are never gathered; as
-    ``references=``, which are, they would be included once for each process.
+    Pass the contents of a gathered queue to a loss as ``queue=`` and ``queue_labels=``, which are never gathered. As
+    ``references=``, which losses gather, they would be included once for each process.
 
     Memory:
         O(S·D), with label sets O(S·(D + L)): a label takes one byte.
@@ -52,9 +52,9 @@ class Queue(nn.Module):
     label_ring: Tensor
     id_ring: Tensor
     enqueued: Tensor
-    """The number of keys enqueued so far, 0-d; it determines where the next one goes and how many are held."""
+    """The number of keys enqueued so far, 0-d; it determines the place of the next key and the number held."""
     labelled: Tensor
-    """The number of those with labels, 0-d: all or none."""
+    """The number of keys enqueued with labels, 0-d: all or none."""
 
     def __init__(
         self, size: int, feature_dim: int, *, num_labels: int | None = None, gather_distributed: bool = False
@@ -85,7 +85,7 @@ class Queue(nn.Module):
 
     @property
     def keys(self) -> Float[Tensor, "r d"]:
-        """The keys held, in ring order: a copy, so that enqueueing before the backward does no harm."""
+        """The keys held, in ring order: a copy, not changed by enqueueing before the backward."""
         return self.key_ring[: len(self)].clone()
 
     @property
@@ -119,7 +119,7 @@ class Queue(nn.Module):
         Raises:
             ValueError: If shapes, dtypes or devices do not match the queue, values are not finite or not zeros and
                 ones (checked on the CPU only), or only some batches have labels (on a GPU noticed when they are read).
-                With several processes, it is raised on all of them.
+                With several processes, all of them raise it.
         """
         gathers = self.gather_distributed and world_size() > 1
         with torch.no_grad():
@@ -142,12 +142,12 @@ class Queue(nn.Module):
             ring.fill_(empty)
 
     def extra_repr(self) -> str:
-        """Return what ``repr`` shows."""
+        """Return the arguments shown by ``repr``."""
         size, feature_dim = self.key_ring.shape
         return f"{size=}, {feature_dim=}, num_labels={self.num_labels}, gather_distributed={self.gather_distributed}"
 
     def _know(self, *facts: str) -> None:
-        """Note the counters, so that a GPU is not asked again; torch counts no changes of inference tensors."""
+        """Record the counter's version, to query a GPU only once; torch counts no changes of inference tensors."""
         if not self.enqueued.is_inference():
             now = self.enqueued, self.enqueued._version  # noqa: SLF001 - torch has no public name for it
             self._known |= dict.fromkeys(facts, now)

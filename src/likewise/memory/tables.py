@@ -1,4 +1,4 @@
-"""Tables of vectors: the latest features of each sample, and a learned prototype of each label; sizes are checked."""
+"""Tables of vectors: the latest features of each sample, and a learned prototype of each label; checks of sizes."""
 
 import operator
 from collections.abc import Callable
@@ -35,14 +35,14 @@ def check_tensor(name: str, value: Any, device: torch.device, *, holder: str) ->
 
 @final
 class FeatureCache(nn.Module):
-    r"""The latest features of each of S samples, whether there are any, and when they were written.
+    r"""The latest features of each of S samples, their validity, and the time of their last write.
 
     $$
     h_s \leftarrow \frac{1}{|\{b : s_b = s\}|} \sum_{b : s_b = s} z_b
     $$
 
     A sample that occurs several times in a batch is written once, with the mean of its features. The mean is computed
-    in float64, always in the same order and without atomics, so that the mean of equal features is these, bit for bit.
+    in float64, always in the same order and without atomics: the mean of equal features equals them, bit for bit.
 
     The cache keeps its dtype: ``.half()``, or ``.to(dtype)`` of a module that contains it, does not change it.
 
@@ -53,9 +53,9 @@ class FeatureCache(nn.Module):
         persistent: Whether ``state_dict`` contains the cache.
 
     Attributes:
-        features: (S, D), zero where nothing was written.
+        features: (S, D), zero for samples never written.
         valid: (S,), whether a sample was ever written.
-        last_seen: (S,), int64, the latest write of each sample, counted from 0; −1 where there was none.
+        last_seen: (S,), int64, the latest write of each sample, counted from 0; −1 for a sample never written.
         step: 0-d, int64, the number of writes so far.
 
     Memory:
@@ -116,19 +116,19 @@ class FeatureCache(nn.Module):
             self.step += 1
 
     def read(self, sample_index: Int[Tensor, " n"]) -> tuple[Float[Tensor, "n d"], Bool[Tensor, " n"]]:
-        """Return a copy of the samples' features, (N, D), and which of them were ever written, (N,)."""
+        """Return a copy of the samples' features, (N, D), and a mask of the samples ever written, (N,)."""
         self.check_index(sample_index)
         index = sample_index.long()
         return self.features[index], self.valid[index]
 
     def hit_rate(self, sample_index: Int[Tensor, " n"]) -> Float[Tensor, ""]:
-        """Return the fraction of the samples that were ever written, 0-d; 0 if there are none."""
+        """Return the fraction of the samples ever written, 0-d; 0 without samples."""
         self.check_index(sample_index)
         valid = self.valid[sample_index.long()]
         return valid.sum() / max(len(valid), 1)
 
     def check_index(self, sample_index: Tensor) -> None:
-        """Raise a ValueError unless indices are integers, (N,), on the cache's device, on a CPU within 0 … S − 1."""
+        """Raise a ValueError unless indices are integers, (N,), on the cache's device; on a CPU, within 0 … S − 1."""
         size, device = self.features.shape[0], self.features.device
         check_tensor("sample_index", sample_index, device, holder="cache")
         fractional = sample_index.is_floating_point() or sample_index.is_complex()
@@ -147,7 +147,7 @@ class FeatureCache(nn.Module):
             buffer.fill_(empty)
 
     def extra_repr(self) -> str:
-        """Return what ``repr`` shows."""
+        """Return the arguments shown by ``repr``."""
         num_samples, feature_dim = self.features.shape
         return f"{num_samples=}, {feature_dim=}, dtype={self.features.dtype}"
 
@@ -173,7 +173,7 @@ class Prototypes(nn.Module):
         feature_dim: D, the number of features of a row, the same as for queries.
 
     Returns:
-        From a call: the rows, (K, D), which are the parameter ``weight`` itself.
+        From a call: the rows, (K, D), the parameter ``weight`` itself.
 
     Memory:
         O(K·D).
@@ -204,5 +204,5 @@ class Prototypes(nn.Module):
         return self.weight
 
     def extra_repr(self) -> str:
-        """Return what ``repr`` shows."""
+        """Return the arguments shown by ``repr``."""
         return "num_prototypes={}, feature_dim={}".format(*self.weight.shape)

@@ -1,9 +1,8 @@
-"""A contrast evaluated by a backend: the choice of it, the only module that knows all, and the gradients.
+"""The choice of a backend for a contrast, and its gradients; the only module that knows all backends.
 
-A backend but the plain formula is an engine, a module: `whole`, `tiled` or the kernels. Its ``forward`` returns the
-outcome of a contrast of the input rows, and the state that its ``backward`` needs to return the gradients of τ, of the
-queries and of the sections that are not the queries, in their dtypes, from those of the outcome; None where there is
-none.
+Every backend except the plain formula is an engine, a module: `whole`, `tiled` or the kernels. Its ``forward`` returns
+the outcome of a contrast of the input rows, and a state. From this state and the outcome's gradients, its ``backward``
+returns the gradients of τ, of the queries and of the other sections, in their dtypes; None for a missing one.
 """
 
 import ctypes
@@ -52,17 +51,17 @@ def check_backend(backend: object, device: torch.device, dtype: torch.dtype) -> 
 
 @cache
 def triton_is_missing() -> str | None:
-    """Return why the Triton of this environment cannot be used, or None if it can."""
+    """Return the reason why this environment's Triton cannot be used, or None if it can."""
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed (pip install triton)"
-    version = import_module("triton").__version__  # builds of torch bring it under other names of a distribution
+    version = import_module("triton").__version__  # builds of torch ship it under other distribution names
     if tuple(int(part) for part in version.split(".")[:2]) < TRITON:
         return f"Triton {TRITON[0]}.{TRITON[1]} or newer is needed, got {version} (pip install -U triton)"
     return None
 
 
 def no_triton(device: torch.device) -> str | None:
-    """Return why no kernel can run on a device, or None if they can; Triton's interpreter can run them on the CPU."""
+    """Return the reason why kernels cannot run on a device, or None; Triton's interpreter can run them on the CPU."""
     if device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1":
         return triton_is_missing()
     if device.type != "cuda" or torch.version.hip is not None:
@@ -72,7 +71,7 @@ def no_triton(device: torch.device) -> str | None:
 
 @cache
 def _no_kernels_on(device: torch.device) -> str | None:
-    """Return why no kernel can run on a GPU, or None; once for each, since torch takes its time to ask."""
+    """Return the reason why kernels cannot run on a GPU, or None; cached, since querying torch is slow."""
     if (capability := torch.cuda.get_device_capability(device)) < AMPERE:
         return (
             f"kernels need compute capability {AMPERE[0]}.{AMPERE[1]} or newer, "
@@ -83,7 +82,7 @@ def _no_kernels_on(device: torch.device) -> str | None:
 
 @cache
 def kernels() -> Any:
-    """Return the module of the kernels, imported only when it is chosen."""
+    """Return the module of the kernels, imported only when this backend is chosen."""
     return import_module("likewise.operator.triton")
 
 
@@ -91,9 +90,9 @@ EXCHANGES = "", "tiled", "kernels"
 
 
 def exchange_of(backend: Backend) -> int:
-    """Return which of `EXCHANGES` a backend takes part in where rows are part of the references; see `LocalAnchors`.
+    """Return the index of a backend's exchange in `EXCHANGES`, for queries within references; see `LocalAnchors`.
 
-    0, none, works out no whole gradients. The engine is the one that `evaluate` chooses.
+    With 0, no exchange, ranks do not compute whole gradients. The engine is chosen by `evaluate`.
     """
     return {"dense": 0, "triton": 2}.get(backend, 1)
 
@@ -109,10 +108,10 @@ def evaluate(
     """Return the terms of a contrast and its losses: the function behind `contrast` and every loss of the library.
 
     Args:
-        problem: The weights, and what is wanted. Its part is used where the weights are symmetric, and the references
-            then have no gradient: the queries have all of it.
+        problem: The weights, and the requested outputs. Its ``part`` is used if the weights are symmetric; references
+            then have no gradient, since the queries receive all of it.
         queries: z, (N, D), any floating dtype, already checked.
-        sections: v, each (R, D), already checked; the same tensor as queries where they are the references.
+        sections: v, each (R, D), already checked; the tensor ``queries`` itself if they are the references.
         temperature: τ.
         backend: "auto", "dense", "tiled" or "triton".
     """
@@ -154,7 +153,7 @@ def evaluate(
 def _exchanged(
     problem: ContrastSpec, part: LocalAnchors, queries: Tensor, sections: tuple[Tensor, ...]
 ) -> tuple[ContrastSpec, tuple[Tensor, ...]]:
-    """Return the problem, without its part if that takes references with gradient, and the references."""
+    """Return the problem, without its ``part`` if the references need a gradient, and the references."""
     dtype, device, pull = torch.promote_types(queries.dtype, torch.float32), queries.device, problem.pull
     weights = [push.weight.factors(dtype, device, of_push=True) for push in problem.pushes]
     weights += [] if pull is None else [pull.factors(dtype, device)]
@@ -196,7 +195,7 @@ def _temperature(
 
 
 def _with_bias(problem: ContrastSpec, outcome: Outcome) -> Outcome:
-    """Return pairwise sums that give their biases a gradient: that of each row is the sum of f'."""
+    """Return pairwise sums with a gradient of their biases: for each row, the sum of f'."""
     sums = [
         _Biased.apply(value, slope, push.bias) if isinstance(push.bias, Tensor) else value
         for value, slope, push in zip(outcome.logsums, outcome.counts, problem.pushes, strict=True)
@@ -205,7 +204,7 @@ def _with_bias(problem: ContrastSpec, outcome: Outcome) -> Outcome:
 
 
 class _Biased(torch.autograd.Function):
-    """A sum as it is, with the gradient of its bias."""
+    """An unchanged sum, with the gradient of its bias."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, slope: Tensor, bias: Tensor) -> Tensor:
@@ -221,7 +220,7 @@ class _Biased(torch.autograd.Function):
 
 
 class _Contrast(torch.autograd.Function):
-    """A contrast evaluated by an engine, which differentiates it once."""
+    """A contrast evaluated by an engine, with first derivatives."""
 
     @staticmethod
     def forward(
@@ -245,25 +244,25 @@ class _Contrast(torch.autograd.Function):
     @graph_break
     @first_derivative
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        _ = ctx.saved_tensors  # torch raises if they were modified since
+        _ = ctx.saved_tensors  # torch raises if they have been modified
         return None, *ctx.engine.backward(ctx.state, ctx.problem.outcome(gradients), ctx.wanted)
 
 
 Derivative = Callable[[Tensor, Tensor, slice, slice], Tensor]
-"""Takes the upstream gradient and a tile of similarities; returns the gradient of its weights."""
+"""A function of the upstream gradient and a tile of similarities; it returns the gradient of the tile's weights."""
 
 
 def _with_weights(problem: ContrastSpec, outcome: Outcome, rows: tuple[Tensor, ...], temperature: Tensor) -> Outcome:
-    """Return an outcome without losses with the gradients of learned weights, and with losses if these are wanted.
+    """Add the gradients of learned weights to an outcome without losses, and the losses if requested.
 
-    The value comes from any engine, the derivative of each pair from tiles. With the logarithms and losses of all rows,
-    and g the upstream gradients,
+    The values come from any engine, the derivatives of pairs from tiles. With the logarithms and losses of all rows,
+    and their upstream gradients g,
 
         ∂w_iu = g_i e^{p s_iu − lse_i} of a push        ∂w_ir = g_i s_ir of an attraction
         ∂w_iu = g_i f(p s_iu + b) of a pairwise sum     ∂w_ir = g_i (Σ_k lse_ki − s_ir) of a loss
 
-    where the last is for losses whose coefficients are the row sums of the pull, which are then learned as well.
-    ``rows`` are the queries, and the sections that are not the queries.
+    The last equation is for losses with the row sums of the pull as coefficients, which are then also learned.
+    ``rows`` are the queries, and the sections other than the queries.
     """
 
     def learning(value: Tensor, weight: PairWeight | None, derivative: Derivative, *dependencies: Tensor) -> Tensor:

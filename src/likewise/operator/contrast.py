@@ -1,4 +1,4 @@
-"""The three primitives: the one equation, its log-sum-exp alone, and sums of another function of similarities."""
+"""The three primitives: the contrastive equation, its log-sum-exp, and sums of other functions of similarities."""
 
 from typing import Literal
 
@@ -30,14 +30,14 @@ def log_sum_exp(
     $$
 
     Args:
-        queries: z, shape (N, D), any floating dtype; they are not normalised.
+        queries: z, shape (N, D), any floating dtype; not normalised here.
         references: v, shape (R, D), or a tuple of sections as in `contrast`; None: the queries themselves.
         push: Weights ≥ 0 of shape (N, R).
         temperature: τ > 0, a number, or a 0-d or (1,) tensor, which then receives a gradient.
         backend: "auto", "dense", "tiled" or "triton".
 
     Returns:
-        One value for each query, shape (N,), in float32 or wider; −inf without gradient where its push is empty.
+        One value for each query, shape (N,), in float32 or wider; −inf, without gradient, if its push is empty.
 
     Raises:
         ValueError, RuntimeError: See `contrast`.
@@ -75,20 +75,20 @@ def pairwise_sum(
     $$
 
     Args:
-        queries: z, shape (N, D), any floating dtype; they are not normalised.
+        queries: z, shape (N, D), any floating dtype; not normalised here.
         references: v, shape (R, D), or a tuple of sections as in `contrast`; None: the queries themselves.
         weight: w, of shape (N, R), of any sign.
         function: f: "softplus", log(1 + eˣ); "hinge", max(0, x); "squared hinge", max(0, x)².
         temperature: τ > 0, a number, or a 0-d or (1,) tensor, which then receives a gradient.
         sign: Sign of the similarities, 1 or -1.
         bias: b, a number, or a 0-d or (1,) tensor, which then receives a gradient.
-        backend: "auto", "dense", "tiled" or "triton"; kernels leave it to tiles.
+        backend: "auto", "dense", "tiled" or "triton", whose kernels leave these sums to tiles.
 
     Returns:
-        One value for each query, shape (N,), in float32 or wider; 0 where it has no weight.
+        One value for each query, shape (N,), in float32 or wider; 0 for a query without weights.
 
     Raises:
-        ValueError, RuntimeError: See `contrast`, but weights may be negative; or the function is unknown, b not finite.
+        ValueError, RuntimeError: See `contrast`, except for negative weights; also if f is unknown or b not finite.
 
     Memory:
         See `contrast`.
@@ -130,12 +130,12 @@ def contrast(
     $$
 
     Args:
-        queries: z, shape (N, D), any floating dtype; they are not normalised.
+        queries: z, shape (N, D), any floating dtype; not normalised here.
         references: v, shape (R, D), or a tuple of sections (R₁, D), (R₂, D), …, each with or without gradient; None:
             the queries themselves.
-        pull: Weights of shape (N, R): how strongly each reference attracts each query. What they are made of receives
-            a gradient if it requires one, such as the vectors of `pairs.LowRank`.
-        push: Weights ≥ 0 of shape (N, R): how strongly each reference repels each query; the same goes for them.
+        pull: Weights of shape (N, R): how strongly each reference attracts each query. Their tensors, such as the
+            vectors of `pairs.LowRank`, receive a gradient if they require one.
+        push: Weights ≥ 0 of shape (N, R): how strongly each reference repels each query; with gradients as in the pull.
         temperature: τ > 0, a number, or a 0-d or (1,) tensor, which then receives a gradient.
         coefficient: c, shape (N,), constant under differentiation; None: the pull's row sums.
         reduction: "none" for one loss per query, "sum", or "mean" over the active queries, as in the losses.
@@ -147,13 +147,13 @@ def contrast(
 
     Raises:
         ValueError: If shapes disagree, τ is not positive, push may be negative, the backend is unknown, or an input
-            contains NaN or infinity. Values are checked on the CPU only: on a GPU that would synchronise, and an
-            explicit push is assumed to have no negative weight there.
-        RuntimeError: In the backward of all but "dense", if a second derivative is requested.
+            contains NaN or infinity. Values are checked on the CPU only: on a GPU a check would synchronise, and an
+            explicit push is assumed to have no negative weights.
+        RuntimeError: In the backward of any backend except "dense", if a second derivative is requested.
 
     Memory:
-        O((N + R)·D + tile) with "tiled" and "triton", O(N·R) with "dense"; "auto" is "tiled",
-        and one matrix of up to 65,536 pairs.
+        O((N + R)·D + tile) with "tiled" and "triton", O(N·R) with "dense"; "auto" is "tiled", or one matrix for up to
+        65,536 pairs.
 
     Example:
         >>> import torch

@@ -13,7 +13,7 @@ from likewise.pairs import PairWeight
 
 
 def evaluate(problem: ContrastSpec, queries: Tensor, references: tuple[Tensor, ...], temperature: Tensor) -> Outcome:
-    """Return the outcome of a contrast, in O(N·R) memory, which can be differentiated twice."""
+    """Return the outcome of a contrast, differentiable twice, in O(N·R) memory."""
     if torch.compiler.is_compiling():
         return forward(problem, queries, references, temperature)  # the compiler generates its backward
     return problem.outcome(_Plain.apply(problem, temperature, queries, *references))
@@ -24,7 +24,7 @@ def forward(
 ) -> Outcome:
     """Return the outcome from all similarities at once."""
     z, *rest = ((normalized(v) if problem.normalize else v).to(temperature.dtype) for v in (queries, *references))
-    # Section by section: one product over all of them would sum in another order, even for the own key.
+    # Section by section: one product over all sections would sum in another order, even for a query's own key.
     similarity = torch.cat([z @ v.T for v in problem.per_section(z, rest)], dim=1) / temperature
     if problem.is_pairwise:
         return _pairwise(problem, similarity)
@@ -37,7 +37,7 @@ def forward(
 
 
 def _pairwise(problem: ContrastSpec, s: Float[Tensor, "n r"]) -> Outcome:
-    """Return the pairwise sums, Σ_u weight_iu f(p s_iu + b), and those of the derivative."""
+    """Return the pairwise sums, Σ_u weight_iu f(p s_iu + b), and the same sums of the derivative."""
     sums, slopes = list[Tensor](), list[Tensor]()
     for push in problem.pushes:
         weights, argument = push.weight.dense(s.dtype, s.device), s * push.power + push.bias
@@ -49,11 +49,10 @@ def _pairwise(problem: ContrastSpec, s: Float[Tensor, "n r"]) -> Outcome:
 
 
 def _over_rows(s: Float[Tensor, "n r"], push: PairWeight) -> Float[Tensor, " n"]:
-    """Return log Σ push·e^{s} of each row, −∞ without gradient where all its weights are zero.
+    """Return log Σ push·e^{s} of each row; −∞, without gradient, if all its weights are zero.
 
-    It is shifted by the largest term, which is excluded from the gradient: `torch.logsumexp` differentiates to
-    e^{s − lse}, which has the rounding error of lse. The factor of a whole row is added at the end, where it rounds no
-    single pair.
+    Terms are shifted by the largest one, which has no gradient here: the derivative of `torch.logsumexp`, e^{s − lse},
+    has the rounding error of lse. The factor of a whole row is added at the end, and does not round single pairs.
     """
     base, anchors, _ = push.factors(s.dtype, s.device, of_push=True)
     weights = base.dense(s.dtype, s.device)
@@ -68,7 +67,7 @@ def _over_rows(s: Float[Tensor, "n r"], push: PairWeight) -> Float[Tensor, " n"]
 
 
 class _Plain(torch.autograd.Function):
-    """The plain formula, differentiated by autograd, also twice, and never under the caller's autocast."""
+    """The plain formula, differentiated by autograd once or twice, and never under the caller's autocast."""
 
     @staticmethod
     def forward(
@@ -86,7 +85,7 @@ class _Plain(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         twice, needs = torch.is_grad_enabled(), ctx.needs_input_grad[1:]
         with torch.enable_grad(), without_autocast(ctx.saved_tensors[0].device):
-            inputs = [  # each separate, even if one depends on another or is the same tensor
+            inputs = [  # all separate, even if one depends on another or is the same tensor
                 x.view_as(x) if twice else x.detach().requires_grad_(need)
                 for x, need in zip(ctx.saved_tensors, needs, strict=True)
             ]

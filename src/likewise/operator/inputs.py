@@ -1,4 +1,4 @@
-"""What enters the operator, and how: checked inputs, outside compiled graphs, without autocast, differentiated once."""
+"""Checks of the operator's inputs, and wrappers: no compilation, no autocast, first derivatives only."""
 
 import functools
 import math
@@ -23,7 +23,7 @@ TEMPERATURE_RANGE = 1e-15, 1e15
 FLOAT_DTYPES = torch.float16, torch.bfloat16, torch.float32, torch.float64
 
 TRACES_WEIGHTS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
-"""Whether this torch's compiler can follow the making of pair weights; torch 2.8 cannot."""
+"""Whether this torch's compiler can trace the construction of pair weights; torch 2.8 cannot."""
 
 _UNCHANGED = nullcontext()
 _eager: dict[Callable[..., Any], Callable[..., Any]] = {}
@@ -51,7 +51,7 @@ def check_dense(name: str, value: Tensor) -> None:
 
 def check_transforms(name: str, rows: Tensor) -> None:
     """Raise if rows are under a torch transform that the operator does not support."""
-    if torch.compiler.is_dynamo_compiling():  # first, since torch 2.8 then claims to export, too
+    if torch.compiler.is_dynamo_compiling():  # first, since torch 2.8 then also reports an export
         return
     if torch.compiler.is_exporting():
         got, remedy = "torch.export", "export only the encoder, since a loss is for training"
@@ -77,7 +77,7 @@ def check_floating(name: str, rows: Tensor) -> None:
 
 
 def check_rows(name: str, rows: Tensor, queries: Tensor) -> None:
-    """Raise unless rows are finite and floating, (n, d), with the queries' features and on their device."""
+    """Raise unless rows are finite and floating, (n, d), as wide as the queries, and on their device."""
     check_tensor(name, rows)
     check_floating(name, rows)
     if rows.ndim != 2:
@@ -96,7 +96,7 @@ def check_rows(name: str, rows: Tensor, queries: Tensor) -> None:
 def check_finite(name: str, rows: Tensor) -> None:
     """Raise if rows contain NaN or infinity.
 
-    Not checked on a GPU, where it would synchronise, nor in a compiled graph, which it would break.
+    The check is skipped on a GPU, where it would synchronise, and in a compiled graph, which it would break.
     """
     if rows.device.type != "cpu" or not rows.numel() or torch.compiler.is_compiling():
         return
@@ -108,7 +108,7 @@ def check_finite(name: str, rows: Tensor) -> None:
 
 
 def check_temperature(temperature: object, name: str = "temperature", usual: str = "0.05 to 1") -> None:
-    """Raise unless a temperature is a positive number, or a tensor of one; on a GPU, or in a graph, it is trusted.
+    """Raise unless a temperature is a positive number or one-element tensor; on a GPU, or in a graph, it is trusted.
 
     Within `TEMPERATURE_RANGE`, neither the temperature nor the square of its inverse overflows or vanishes in float32.
     """
@@ -128,7 +128,7 @@ def check_temperature(temperature: object, name: str = "temperature", usual: str
 
 
 def check_bias(bias: object) -> None:
-    """Raise unless a bias is a finite number or a tensor of one; on a GPU its value is not checked."""
+    """Raise unless a bias is a finite number or a one-element tensor; its value is not checked on a GPU."""
     if isinstance(bias, Tensor) and bias.shape in ((), (1,)):
         if bias.device.type != "cpu":
             return
@@ -152,9 +152,9 @@ def number(value: object) -> float:
 
 
 def graph_break(function: Function, unless: Callable[..., bool] | None = None) -> Function:
-    """Exclude a function, and all that it calls, from compilation.
+    """Exclude a function, and everything it calls, from compilation.
 
-    `torch.compiler.disable` would import the compiler, which takes seconds, so it waits until something is compiled.
+    `torch.compiler.disable` imports the compiler, which takes seconds, so it is called only during a compilation.
     ``unless``, called with the function's arguments, returns whether it may be compiled after all.
     """
 
@@ -173,7 +173,7 @@ def _break(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     return _eager[function](*args, **kwargs)
 
 
-# what the compiler looks for in a disabled function, and the reason that it gives if a graph must not break
+# the compiler's mark of a disabled function, and its message if a graph must not break
 vars(_break).update(
     _torchdynamo_disable=True,
     _torchdynamo_disable_msg="losses run outside compiled graphs: leave out fullgraph=True; InfoNCE, N-pairs and "
@@ -182,13 +182,13 @@ vars(_break).update(
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
-    """Return a context in which autocast is off on the device; entering is free if it is already off."""
+    """Return a context with autocast off on the device; it costs nothing if autocast is already off."""
     on = torch.is_autocast_enabled(device.type)
     return torch.autocast(device.type, enabled=False) if on else _UNCHANGED
 
 
 def first_derivative(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a backward to run without autocast, and to raise if a second derivative is requested, which it has not."""
+    """Wrap a backward to run without autocast, and to raise if a second derivative, which it lacks, is requested."""
 
     @functools.wraps(backward)
     def run(ctx: Any, *gradients: torch.Tensor | None) -> Any:

@@ -1,4 +1,4 @@
-"""Rows ready to be multiplied: L2 normalisation, exact for rows of any length, its gradient, and their products."""
+"""Rows and their products: L2 normalisation, exact for rows of any length, its gradient, and similarities."""
 
 import math
 from typing import Any, NamedTuple
@@ -13,17 +13,17 @@ from likewise.operator.threads import Task
 from likewise.pairs.weight import blocks, widest
 
 OCTAVE = math.log(2)
-"""The increase of s that doubles e^{s}; a power of two takes a third of the time of a power of e."""
+"""The increase of s that doubles e^{s}; powers of two take a third of the time of powers of e."""
 
 MAX_EXPONENT = {torch.float32: 40.0, torch.float64: 300.0}
 """The largest |s| for which e^{s}, e^{−s} and their sums are well within the dtype's range."""
 
 BLOCK = 1024
-"""Number of rows that are widened to float64 at a time on a CPU."""
+"""Number of rows widened to float64 at a time on a CPU."""
 
 
 class Unit(NamedTuple):
-    """Rows ready to be multiplied, and the lengths they were divided by; None if they were not."""
+    """Rows ready to be multiplied, and the lengths by which they were divided; None if not divided."""
 
     rows: Float[Tensor, "n d"]
     lengths: Float[Tensor, "n 1"] | None
@@ -32,7 +32,7 @@ class Unit(NamedTuple):
 def prepared(x: Float[Tensor, "n d"], dtype: torch.dtype, *, normalize: bool) -> Unit:
     """Return rows in a dtype, divided by their lengths if ``normalize``; a zero row stays zero.
 
-    Squares are summed in float64, so that none of a float32 or narrower row overflows or vanishes, block by block.
+    Squares are summed in float64, block by block: in a float32 or narrower row none of them overflows or vanishes.
     """
     if not normalize:
         return Unit(x.to(dtype), None)
@@ -50,7 +50,7 @@ def prepared(x: Float[Tensor, "n d"], dtype: torch.dtype, *, normalize: bool) ->
 
 
 def projected(gradient: Float[Tensor, "n d"], unit: Unit, divisor: Float[Tensor, ""]) -> Float[Tensor, "n d"]:
-    """Return the gradient of rows from that of their units, over a divisor: (g − u (u·g)) / length, in place."""
+    """Turn the gradient of unit rows into the gradient of rows over a divisor, (g − u (u·g)) / length, in place."""
     lengths = unit.lengths
     if lengths is None:
         return gradient.div_(divisor)
@@ -82,7 +82,7 @@ def _lengths(x: Tensor, dtype: torch.dtype) -> Tensor:
 def normalized(rows: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
     """Return each row divided by its length, in float32 or wider; a zero row stays zero, with zero gradient.
 
-    A length must be within the range of the dtype, for float64 rows also its square. With u = z/‖z‖, the gradient is
+    Lengths must be within the dtype's range, for float64 rows also their squares. With u = z/‖z‖, the gradient is
     (g − u (u·g)) / ‖z‖. It can be differentiated twice.
 
     Args:
@@ -118,7 +118,7 @@ class _Normalize(torch.autograd.Function):
 
 
 def rounded(z: Tensor, v: Tensor, inverse: float, out: Tensor) -> Tensor:
-    """Return s / ln 2 in ``out``; the factor rounds rows: of the product its rounding error would be in all pairs."""
+    """Return s / ln 2 in ``out``; rows are scaled: scaling the products would put the factor's error into all pairs."""
     mantissa, exponent = math.frexp(inverse / OCTAVE)
     return out.addmm_(torch.add(z, z, alpha=mantissa - 1), v.T, beta=0, alpha=math.ldexp(1, exponent))
 
@@ -134,7 +134,7 @@ def steepest(problem: ContrastSpec, z: Tensor, sections: tuple[Tensor, ...]) -> 
     longest = _longest(z)
     of_sections = max(longest if v is z else _longest(v) for v in sections)
     if problem.part is not None:
-        longest = of_sections  # of all queries, so that all processes get the same
+        longest = of_sections  # over all queries, for the same bound on all processes
     return longest * of_sections * problem.inv_temperature
 
 

@@ -15,7 +15,7 @@ Function = Literal["softplus", "hinge", "squared hinge"]
 
 
 class Shape(NamedTuple):
-    """A function of an argument, and its derivative; each may overwrite the argument, or be written to ``out``."""
+    """A function and its derivative; either may overwrite its argument, or write to ``out``."""
 
     value: Callable[..., Tensor]
     slope: Callable[..., Tensor]
@@ -29,7 +29,7 @@ SHAPES: dict[Function | None, Shape] = {
         lambda a, out=None: torch.clamp(a, min=0, out=out).mul_(2),
     ),
 }
-"""f of each name, whose derivative is bounded or grows with the similarity only."""
+"""The functions f by name; their derivatives are bounded, or grow only with the similarity."""
 
 
 class Push(NamedTuple):
@@ -48,17 +48,17 @@ class Push(NamedTuple):
 
     @property
     def is_counted(self) -> bool:
-        """Whether Σ weight·f' is wanted: a learned bias has it as gradient, and a hinge as its pairs with a loss."""
+        """Whether Σ weight·f' is needed: as a learned bias's gradient, or to count a hinge's pairs with a loss."""
         return self.function == "hinge" or (isinstance(self.bias, Tensor) and self.bias.requires_grad)
 
 
 class LocalAnchors(NamedTuple):
-    """Queries that are consecutive rows of the references; the other rows are queries of other processes."""
+    """Queries at consecutive rows of the references; the other rows are queries of other processes."""
 
     place: int
     """The index of the first query among the references."""
     gather: Callable[[Tensor], Tensor]
-    """Called on all processes with a tensor of (N, …); returns those of all queries, (R, …)."""
+    """Called on all processes with a tensor (N, …); returns the rows of all queries, (R, …)."""
 
 
 class ContrastSpec(NamedTuple):
@@ -71,45 +71,45 @@ class ContrastSpec(NamedTuple):
     """
 
     pushes: tuple[Push, ...]
-    """The push of each log-sum-exp, over all sections; or of each pairwise sum: then nothing else is wanted."""
+    """The push of each log-sum-exp, over all sections; or of each pairwise sum, then the only output."""
     pull: PairWeight | None = None
     """The pull over all sections, or None if there is no attraction."""
     coefficients: tuple[Tensor | None, ...] | None = None
-    """c_k of each log-sum-exp in the rows' losses, None: the pull's row sums; None for all: no losses are wanted."""
+    """Each c_k in the rows' losses, or None for the pull's row sums; None instead of a tuple: no losses."""
     reduction: Reduction = "none"
-    """Reduction of the rows' losses; nothing but a reduced loss has a gradient."""
+    """Reduction of the rows' losses; a reduced loss is the only output with a gradient."""
     normalize: bool = False
     """Whether rows are divided by their lengths."""
     both_ways: bool = False
-    """Whether the log-sum-exps of each reference over the queries are wanted as well (for a single section)."""
+    """Whether to also compute the log-sum-exps of each reference over the queries (for a single section)."""
     part: LocalAnchors | None = None
-    """Access to the other queries, if the references are all queries and the weights symmetric: each process then
-    works out the whole gradient of its own rows, also as references, from a few numbers for each row of the others."""
+    """Access to the other queries, if the references are all queries and the weights symmetric. Each process then
+    computes the whole gradient of its own rows, also as references, from a few numbers for each other row."""
     own: tuple[bool, ...] = ()
-    """Whether a section is the queries themselves; only the others are passed as tensors. Filled in by `evaluate`."""
+    """Whether each section is the queries; only the other sections are passed as tensors. Set by `evaluate`."""
     inv_temperature: float | None = None
-    """1/τ, or None where it is not known without waiting for a GPU. Filled in."""
+    """1/τ, or None if unknown without waiting for a GPU. Set by `evaluate`."""
     half: torch.dtype | None = None
-    """The half precision in which kernels multiply, or None for float32. Filled in."""
+    """The half precision of products in kernels, or None for float32. Set by `evaluate`."""
 
     def per_section(self, of_queries: Any, of_others: Iterable[Any]) -> tuple[Any, ...]:
-        """Return for each section the item of the queries, or that of the next other section."""
+        """Return one item per section: the item of the queries, or the next item of the other sections."""
         rest = iter(of_others)
         return tuple([of_queries if is_queries else next(rest) for is_queries in self.own])
 
     @property
     def pulls(self) -> Split:
-        """The pull, as it is evaluated within tiles and beside them."""
+        """The parts of the pull evaluated within tiles and beside them."""
         return Split(None, None) if self.pull is None else self.pull.split()
 
     @property
     def is_pairwise(self) -> bool:
-        """Whether pairwise sums are wanted instead of log-sum-exps."""
+        """Whether pairwise sums are requested instead of log-sum-exps."""
         return self.pushes[0].function is not None
 
     @property
     def is_reduced(self) -> bool:
-        """Whether one number is wanted."""
+        """Whether the requested output is a single number."""
         return self.coefficients is not None and self.reduction != "none"
 
     @property
@@ -120,7 +120,7 @@ class ContrastSpec(NamedTuple):
         return learned and torch.is_grad_enabled() and not torch.compiler.is_compiling()
 
     def push_factors(self, dtype: torch.dtype, device: torch.device) -> list[Factors]:
-        """Separate the factors of anchors from each push, unless a column, too, has a sum, which is over anchors."""
+        """Separate the factors of anchors from each push, unless columns, too, have sums: these are over anchors."""
         if self.both_ways or self.is_pairwise:
             return [Factors(push.weight) for push in self.pushes]
         return [push.weight.factors(dtype, device, of_push=True) for push in self.pushes]
@@ -128,7 +128,7 @@ class ContrastSpec(NamedTuple):
     def losses(
         self, logsums: tuple[Tensor, ...], attraction: Tensor | None
     ) -> tuple[Tensor | None, tuple[Tensor, ...]]:
-        """Return Σ_k c_k lse_k − attraction, reduced as requested, and which rows are active and how many.
+        """Return Σ_k c_k lse_k − attraction, reduced as requested, with a mask of the active rows and their number.
 
         A row is active if it has a nonzero weight in the pull and in every push; an inactive one has loss 0 and no
         gradient.
@@ -147,13 +147,13 @@ class ContrastSpec(NamedTuple):
         return self.reduced(losses, count), (active, count)
 
     def reduced(self, losses: Tensor, count: Tensor) -> Tensor:
-        """Return the losses of rows as requested."""
+        """Return the rows' losses, reduced as requested."""
         if self.reduction != "none":
             losses = losses.sum()
         return losses / count.clamp(min=1) if self.reduction == "mean" else losses  # in the dtype of losses
 
     def split_upstream(self, upstream: "Outcome", counts: tuple[Tensor, ...]) -> "Outcome":
-        """Return the gradients of log-sum-exps and attraction, including what they receive from the losses."""
+        """Return the gradients of log-sum-exps and attraction, including their gradients from the losses."""
         if self.coefficients is None or upstream.losses is None:
             return upstream
         of_losses = upstream.losses
@@ -176,7 +176,7 @@ class ContrastSpec(NamedTuple):
     ) -> Tensor:
         """Return Σ W of all pairs, which follows from the upstream gradients of rows and columns.
 
-        ``pull`` is the part of it that W holds.
+        ``pull`` is the part of the pull in W.
         """
         of_rows = torch.zeros_like(totals[0])
         for push, g, total, scale in zip(self.pushes, upstream.logsums, totals, anchors, strict=True):
@@ -198,14 +198,14 @@ class ContrastSpec(NamedTuple):
         return values if self.pull.sums_to_one else values * self.pull.known_row_sum(values.dtype, values.device)
 
     def flat(self, outcome: "Outcome") -> tuple[Tensor, ...]:
-        """Return the tensors of an outcome as a flat tuple: of a reduced one the loss and what is counted."""
+        """Return the tensors of an outcome as a flat tuple; if reduced, only the loss and the counts."""
         if self.is_reduced:
             return outcome.losses, *outcome.counts
         tensors = (*outcome.logsums, *outcome.columns, outcome.attraction, outcome.losses, *outcome.counts)
         return tuple([x for x in tensors if x is not None])
 
     def outcome(self, tensors: "tuple[Tensor | None, ...]") -> "Outcome":
-        """Return a flat tuple of tensors as an outcome."""
+        """Rebuild an outcome from a flat tuple of tensors."""
         none = (None,) * len(self.pushes)
         if self.is_reduced:
             return Outcome(none, none if self.both_ways else (), None, tensors[0], tensors[1:])
@@ -218,28 +218,28 @@ class ContrastSpec(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The terms of a contrast and, if requested, its losses; or the gradients of these, None where there is none."""
+    """The terms of a contrast and, if requested, its losses; or the gradients of these, None for a missing one."""
 
     logsums: tuple[Any, ...]
-    """lse of each push, (N,), −∞ where there is no pair; or its pairwise sum."""
+    """lse of each push, (N,), −∞ for a row without pairs; or its pairwise sum."""
     columns: tuple[Any, ...]
     """lse of each push for each reference over the queries, (R,), if requested."""
     attraction: Any
     """(N,), if there is a pull."""
     losses: Any
-    """One for each row, (N,), or their sum or mean, as specified by the problem, if requested."""
+    """One loss per row, (N,), or their sum or mean, as specified by the problem; if requested."""
     counts: tuple[Any, ...]
-    """With losses: which rows are active, (N,), and how many; and each row's positives if the backend counted them. Of
-    pairwise sums: Σ_u weight_iu f'(power·s_iu + bias) of each, (N,), if it is counted, else zeros."""
+    """With losses: the mask of active rows, (N,), their number, and each row's positives if counted by the backend.
+    With pairwise sums: Σ_u weight_iu f'(power·s_iu + bias) of each push, (N,), if it is counted, else zeros."""
 
 
 class NeedsGrad(NamedTuple):
-    """The inputs whose gradients are wanted."""
+    """The inputs that need a gradient."""
 
     temperature: bool
     queries: bool
     sections: tuple[bool, ...]
-    """One for each section; a section that is the queries follows the queries."""
+    """One for each section; a section of the queries themselves follows ``queries``."""
 
 
 def _plus(gradient: Tensor, other: Tensor | None) -> Tensor:

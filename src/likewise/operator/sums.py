@@ -1,4 +1,4 @@
-"""The forward over tiles: each adds to sums of e^{s}, relative to running maxima where that is needed, or of f."""
+"""The forward over tiles: running sums of e^{s}, relative to running maxima if necessary, or of f."""
 
 from copy import copy
 from typing import final
@@ -15,13 +15,13 @@ from likewise.operator.tiles import Exponentials, TiledProblem, View
 class Sums:
     """Σ e^{s} of a push over the rows (or columns) of similarities, tile by tile; or Σ f(p·s + b) and Σ f'.
 
-    A tile holds x with s = x/unit. Relative to the running maximum of s, for any range of similarities, the division by
-    τ then applies to a difference of products z·v, which rounds less than dividing each of their D terms.
+    A tile holds x with s = x/unit. Exponentials relative to the running maximum of s allow any range of similarities:
+    τ then divides a difference of products z·v, which rounds less than dividing each of their D terms.
 
     Attributes:
         total: The sums so far, each divided by e to the power of its offset.
         slopes: Σ f' so far, of a pairwise sum.
-        highest: The offset of each sum, in the unit of x; None where s cannot leave the dtype's range, or for f.
+        highest: The offset of each sum, in the unit of x; None for f, or if s cannot leave the dtype's range.
     """
 
     def __init__(self, tiled: TiledProblem, count: int, push: Push) -> None:
@@ -36,7 +36,7 @@ class Sums:
             self.rate = 1 / (self.unit * OCTAVE)
 
     def exponentials(self, x: Tensor, rows: slice, dim: int, out: Tensor) -> Tensor:
-        """Return e^{s − offset} of a tile of x, in ``out``, which may be x itself; of a pairwise sum, f'."""
+        """Return e^{s − offset} of a tile of x, in ``out``, which may be x itself; for a pairwise sum, f'."""
         if self.shape is not None:
             argument = self.argument(x, out)
             return self.shape.slope(argument, out=argument)
@@ -51,7 +51,7 @@ class Sums:
         return torch.mul(x, self.push.power * OCTAVE, out=out).add_(self.push.constant_bias)
 
     def add(self, x: Tensor, rows: slice, dim: int, out: Tensor) -> tuple[Tensor, Tensor]:
-        """Add a tile along a dimension; return its exponentials and the factor that rescales earlier ones."""
+        """Add a tile along a dimension; return its exponentials and the factor that rescales the earlier sums."""
         assert self.highest is not None  # noqa: S101 - called where exponentials need an offset
         before = self.highest[rows].clone()
         torch.maximum(before, x.amax(dim=dim), out=self.highest[rows])
@@ -67,20 +67,20 @@ class Sums:
         return highest.masked_fill(highest == -torch.inf, 0)  # a row without any pair so far is shifted by 0
 
     def logarithms(self) -> Tensor:
-        """Return log Σ e^{s}, −∞ if there was no pair; or Σ f."""
+        """Return log Σ e^{s}, −∞ for rows without pairs; or Σ f."""
         if self.shape is not None:
-            return self.total.clone()  # a result of the graph that the graph's state holds would never be freed
+            return self.total.clone()  # an output held by the state of its own graph would never be freed
         logarithms = self.total.log()
         return logarithms if self.highest is None else logarithms.add_(self._shift(self.highest) / self.unit)
 
     def shares(self, upstream: Tensor) -> Tensor:
-        """Return the upstream gradient over the total; 0 where there was no pair, whatever the gradient there."""
+        """Return the upstream gradient divided by the total; 0 for rows without pairs, whatever their gradient."""
         if self.shape is not None:
             return upstream.clone()
         return (upstream / self.total).masked_fill_(self.total == 0, 0)
 
     def elsewhere(self, offsets: Tensor | None) -> "Sums":
-        """Return sums of other rows with these offsets, to take exponentials relative to them."""
+        """Return a copy with the offsets of other rows, for exponentials relative to these offsets."""
         sums = copy(self)
         sums.highest = offsets
         return sums
@@ -92,11 +92,11 @@ class Forward:
 
     Attributes:
         forth: Σ push_k e^{p_k s} of each push, over rows.
-        back: Σ push_k e^{p_k s} of each push, over columns, if both directions are wanted.
+        back: Σ push_k e^{p_k s} of each push, over columns, if both directions are requested.
         attraction: Σ pull·s of each row, (N,), without the factors of anchors and in the problem's unit of s; None if
             no pull is evaluated within tiles.
-        average: Σ_u P_iu v_u over the sections that are visited once; None if there are none.
-        once: Which sections are visited once: those without gradient and without pull.
+        average: Σ_u P_iu v_u over the sections visited once; None if every section is visited twice.
+        once: Whether each section is visited only once, in the forward: it has no gradient and no pull.
     """
 
     def __init__(self, tiled: TiledProblem, problem: ContrastSpec, wanted: NeedsGrad) -> None:
@@ -105,7 +105,7 @@ class Forward:
         both = problem.pushes if problem.both_ways else ()
         self.back = [Sums(tiled, len(tiled.sections[0]), push) for push in both]
         self._across = self.forth if tiled.is_triangle else self.back
-        """The sums that a tile's columns are added to; empty: none."""
+        """The sums to which a tile's columns are added; may be empty."""
         self.attraction = None if tiled.pull is None else tiled.z.new_zeros(tiled.z.shape[0])
         single = len(self.forth) == 1 and not self.back and problem.part is None and not problem.is_pairwise
         single = single and wanted.queries and not wanted.temperature

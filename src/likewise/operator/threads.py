@@ -1,10 +1,10 @@
-"""Tiles in several threads: each torch call runs on a single thread, so that no thread waits at the end of a tile.
+"""A thread pool for tiles: each torch call runs on a single thread, and no thread waits at the end of a tile.
 
 Torch splits a call among OpenMP threads, which synchronise at its end. A call on one tile is short, and if another
 process holds a core, all threads wait for the slowest. Here every worker takes its own tile and sets OpenMP and MKL to
-one thread for itself only. Both settings are local to the thread: other threads are not affected, and the caller's are
-restored. If torch uses an OpenMP library that cannot be configured this way, everything runs in the caller's thread, as
-torch does it.
+one thread for itself only. Both settings are local to the thread: other threads are not affected, and the caller's
+settings are restored. If torch's OpenMP library cannot be configured this way, everything runs in the caller's thread,
+as usual in torch.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 
 TASKS_AHEAD = 4
-"""Number of tasks per worker that are searched for one that can start."""
+"""Number of tasks per worker among which to look for one that can start."""
 
 
 class Task(NamedTuple):
@@ -39,7 +39,7 @@ Work = Callable[..., None]
 
 @cache
 def _torch() -> ctypes.CDLL | None:
-    """Return torch's own library with its OpenMP and MKL, or None: no other copy of these acts on torch."""
+    """Return torch's own library with its OpenMP and MKL, or None; other copies of these would not affect torch."""
     try:
         library = ctypes.CDLL(str(next((Path(torch.__file__).parent / "lib").glob("libtorch_cpu.*"))))
         library.omp_set_num_threads.restype = None
@@ -180,8 +180,8 @@ if hasattr(os, "register_at_fork"):
 def run(tasks: Iterable[Task], worker: Callable[[], Work], *, count: int) -> None:
     """Run all tasks in ``count`` threads, including this one; if it is the only one, with torch's own OpenMP threads.
 
-    ``worker`` creates the function that runs tasks, once in each thread, which thus has its own buffers. After an error
-    no further task is started; it is raised when those that were started are finished.
+    ``worker``, called once in each thread, creates the function that runs tasks: each thread has its own buffers. After
+    an error no further task is started, and the error is raised when all running tasks are finished.
     """
     if count == 1:
         work = worker()

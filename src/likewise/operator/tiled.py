@@ -1,33 +1,33 @@
-"""The equation in tiles: exact, on any device, in O((N + R)·D + tile) memory, forward and backward.
+"""The tiled engine: the exact equation and its gradients, on any device, in O((N + R)·D + tile) memory.
 
 A tile of similarities is visited once in the forward and once in the backward, for pull and push together. In the
 forward it adds to
 
     lse_i = log Σ_u push_iu e^{s_iu}        attraction_i = Σ_r pull_ir s_ir
 
-and in the backward, with g and h the gradients of these, W is formed within the tile and multiplied once:
+In the backward, with g and h the gradients of these, W is formed within the tile and multiplied once:
 
     W_iu = g_i push_iu e^{s_iu − lse_i} + h_i pull_iu      ∂z_i = 1/τ Σ_u W_iu v_u      ∂v_u = 1/τ Σ_i W_iu z_i
 
-On tight clusters push and pull almost cancel. Subtracted pair by pair they have the plain formula's rounding error,
-subtracted as sums up to fifty times as much. Only sums are kept from the forward, and each tile of similarities is
-recomputed. If the queries are the references and every push is symmetric, a tile is used for both (i, j) and (j, i), so
-that the upper triangle of tiles is enough,
+On tight clusters push and pull almost cancel. Subtracted pair by pair, they have the rounding error of the plain
+formula; subtracted as sums, up to fifty times as much. The forward keeps only sums, and the backward recomputes each
+tile of similarities. If the queries are the references and every push is symmetric, a tile is used for both (i, j) and
+(j, i). The upper triangle of tiles is then enough,
 
     W_ij = push_ij e^{s_ij} (a_i + a_j) + h_i pull_ij + h_j pull_ji        a_i = g_i e^{−lse_i}
 
-as long as e^{s} and its sums stay within the dtype's range. In the same way a tile is used for the queries over the
-references and for the references over the queries if both directions are wanted. Sections without gradient and without
-pull need only one visit: the forward sums P_iu v_u over them along with e^{s}. The temperature's gradient is
+as long as e^{s} and its sums stay within the dtype's range. Similarly, if both directions are requested, a tile is used
+for the queries over the references and for the references over the queries. Sections without gradient and pull need
+only one visit: the forward sums P_iu v_u over them along with e^{s}. The temperature's gradient is
 
     ∂τ = −1/τ Σ W_iu s_iu = −1/τ (Σ W_iu (s_iu − s₀) + s₀ Σ W_iu)
 
 with s₀ the similarity of equal rows: the last sum is known, and on tight clusters the first is small.
 
-If the queries are part of the references, and the others are queries of other processes (`LocalAnchors`), these send
-their a_u and h_u, and the same W_iu gives the whole gradient of the queries.
+If the queries are part of the references, and the other references are queries of other processes (`LocalAnchors`),
+these processes send their a_u and h_u. The same W_iu then gives the whole gradient of the queries.
 
-What has expensive tiles in a pull (`PairWeight.split`) is evaluated as pull @ V instead, outside the visit.
+The part of a pull with expensive tiles (`PairWeight.split`) is evaluated as pull @ V instead, outside the visit.
 """
 
 from contextlib import nullcontext
@@ -46,7 +46,7 @@ from likewise.pairs import PairWeight
 
 
 class _State(NamedTuple):
-    """The state of a forward that the backward needs."""
+    """The state of a forward, kept for the backward."""
 
     problem: ContrastSpec
     forward: Forward
@@ -55,9 +55,9 @@ class _State(NamedTuple):
     dtypes: list[torch.dtype]
     """The dtypes of the inputs."""
     drawn: Tensor | None
-    """pull @ references, of what is pulled beside the tiles."""
+    """pull @ references, for the part of the pull beside the tiles."""
     counts: tuple[Tensor, ...]
-    """What the outcome counts, detached: a graph that holds its own outputs would never be freed."""
+    """The outcome's counts, detached: a graph that holds its own outputs would never be freed."""
 
 
 def forward(
@@ -67,7 +67,7 @@ def forward(
     temperature: Float[Tensor, ""],
     wanted: NeedsGrad,
 ) -> tuple[Outcome, _State]:
-    """Visit every tile and return the outcome, and what the backward needs of it, in O((N + R)·D + tile) memory."""
+    """Visit every tile and return the outcome, and the state for the backward, in O((N + R)·D + tile) memory."""
     with threads.single_threaded() if _is_small(queries, references) else nullcontext():
         rows = [prepared(v, temperature.dtype, normalize=problem.normalize) for v in (queries, *references)]
         z, *rest = (unit.rows for unit in rows)
@@ -96,7 +96,7 @@ def forward(
 
 
 def backward(state: _State, upstream: Outcome, wanted: NeedsGrad) -> tuple[Tensor | None, ...]:
-    """Visit the tiles once more and return the gradients that are wanted."""
+    """Visit the tiles once more and return the requested gradients."""
     tiles = state.forward.tiled
     with threads.single_threaded() if _is_small(tiles.z, tiles.sections) else nullcontext():
         upstream = state.problem.split_upstream(upstream, state.counts)
@@ -121,18 +121,18 @@ def backward(state: _State, upstream: Outcome, wanted: NeedsGrad) -> tuple[Tenso
 
 
 def _is_small(queries: Tensor, sections: tuple[Tensor, ...]) -> bool:
-    """Return whether splitting a call among threads would gain little, and cost much waiting on a busy machine."""
+    """Return whether splitting a call among threads would gain little, and wait long on a busy machine."""
     rows = queries.shape[0] + sum(v.shape[0] for v in sections if v is not queries)
     return queries.device.type == "cpu" and rows <= TILE // 2
 
 
 class ColumnTerms(NamedTuple):
-    """Factors of a tile's columns in its rows' gradients: they are anchors, too, or a push is summed both ways."""
+    """Factors of a tile's columns in its rows' gradients, if columns are anchors, too, or pushes summed both ways."""
 
     shares: list[Tensor | None]
     """a_k of each column."""
     sums: list[Sums]
-    """The sums whose exponentials the shares multiply."""
+    """The sums that provide the exponentials for the shares."""
     force: Tensor | None
     """h of each column."""
 
@@ -142,7 +142,7 @@ class Backward:
     """Gradients of the prepared rows, summed over all tiles and not yet divided by τ.
 
     Attributes:
-        of_z: Σ W v of the queries, (N, D), as anchors; in a triangle, or as part of the references, as both.
+        of_z: Σ W v of the queries, (N, D), as anchors; also as references in a triangle or if they are part of these.
         of_sections: Σ W z of each section's references.
     """
 
@@ -166,7 +166,7 @@ class Backward:
         """The value of x for two equal rows of length 1 if Σ W is known; else 0."""
 
     def _of_columns(self) -> ColumnTerms:
-        """Return what columns add: as anchors in a triangle, as rows of other processes, or for a push both ways."""
+        """Return the terms of columns: as anchors in a triangle, as other processes' rows, or for a push both ways."""
         sums = self.forward.forth
         if self.tiled.is_triangle:
             return ColumnTerms(self._shares, sums, self._force)
@@ -178,7 +178,7 @@ class Backward:
         return ColumnTerms(self._of(back, self.upstream.columns, [None for _ in back]), back, None)
 
     def _exchange_terms(self, part: LocalAnchors) -> ColumnTerms:
-        """Get from the other processes what the gradients of their rows as anchors need: a few numbers a row."""
+        """Gather the terms of the other processes' rows as anchors: a few numbers per row."""
         sums, count = self.forward.forth, len(self._shares)
         mine = [*self._shares, *(push_sums.highest for push_sums in sums), self._force]
         numbers = torch.stack([tensor for tensor in mine if tensor is not None], dim=1)
@@ -201,7 +201,7 @@ class Backward:
     def _of(
         self, sums: list[Sums], upstreams: tuple[Tensor | None, ...], anchors: list[Tensor | None]
     ) -> list[Tensor | None]:
-        """Return a_k = power·g / total of each log-sum-exp; 0 where there is no pair."""
+        """Return a_k = power·g / total of each log-sum-exp; 0 for rows without pairs."""
         shares: list[Tensor | None] = []
         for k, (push_sums, g, scale) in enumerate(zip(sums, upstreams, anchors, strict=True)):
             share = None if g is None else push_sums.shares(g)
@@ -310,7 +310,7 @@ class Backward:
         return -total / self.tiled.temperature
 
     def add_beside(self, pull: PairWeight, drawn: Tensor | None, force: Tensor) -> None:
-        """Add the gradients of a pull that is evaluated as pull @ references, ``drawn``."""
+        """Add the gradients of a pull evaluated as pull @ references, ``drawn``."""
         if self.of_z is not None and drawn is not None:
             self.of_z.addcmul_(drawn, force[:, None])
         wanted = [v is not None for v in self.of_sections]

@@ -1,4 +1,4 @@
-"""A problem in tiles: its rows, its weights split into factors, and the order in which tiles are visited."""
+"""A problem cut into tiles: its rows, its weights split into factors, and the order of visits to the tiles."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ MIN_BLOCKS = 4
 
 
 class Exponentials(Enum):
-    """The form in which a tile holds similarities, as x, and takes exponentials of them."""
+    """The form x of the similarities in a tile, and the kind of their exponentials."""
 
     SHARED = "x = s / ln 2: one exponential of each pair for all pushes, without an offset"
     PLAIN = "x = s / ln 2: one for each push, without an offset"
@@ -46,18 +46,18 @@ class Tile(NamedTuple):
 
 
 class View(NamedTuple):
-    """A tile, what is known of its weights, its similarities, and the buffers of the thread that works on it."""
+    """A tile, its weights if constant, its similarities, and the buffers of its thread."""
 
     tile: Tile
     pushes: list[float | None]
-    """The value of each push, and of the pull, where it is constant over the tile; None if it varies or is unknown."""
+    """The value of each push, and of the pull, if constant over the tile; None if it varies or is unknown."""
     pull: float | None
     x: Tensor
     """Similarities, in the unit of the problem."""
     buffers: "Buffers"
 
     def buffer(self, k: int) -> Tensor:
-        """Return the k-th buffer, from 1, as a tile like x; x may be buffer 0."""
+        """Return the k-th buffer, from 1, as a tile of the shape of x; x may be buffer 0."""
         return self.buffers.tile(k, *self.x.shape)
 
 
@@ -81,7 +81,7 @@ class Buffers:
 
 @final
 class TiledProblem:
-    """A problem in tiles: prepared queries, (N, D), and references, each (R, D), z itself if they are the queries."""
+    """A problem cut into tiles: prepared queries z, (N, D), and sections, each (R, D), or z itself for the queries."""
 
     def __init__(self, problem: ContrastSpec, z: Tensor, sections: tuple[Tensor, ...], temperature: Tensor) -> None:
         self.z, self.sections, self.temperature = z, sections, temperature
@@ -91,7 +91,7 @@ class TiledProblem:
         self.pull = None if within is None else within.factors(z.dtype, z.device)
         plain = self.pull is not None and self.pull.references is None
         self.listed = self.pull.base if plain and self.pull and isinstance(self.pull.base, Listed) else None
-        """The pull, if it is a list of pairs: then its tiles are not filled, but its pairs picked."""
+        """The pull, if it is a list of pairs: these are then picked one by one, without tiles of weights."""
         self.exponentials = self._exponentials(problem)
         self.is_plain = self.exponentials in {Exponentials.SHARED, Exponentials.PLAIN}
         """Whether exponentials need no offset."""
@@ -118,7 +118,7 @@ class TiledProblem:
         return self.temperature if self.exponentials is Exponentials.RELATIVE else 1.0
 
     def _sides(self) -> tuple[int, int]:
-        """Return the rows and columns of a tile; they depend only on N and R, so sums do not depend on threads."""
+        """Return the size of a tile, rows and columns; it depends only on N and R, so sums do not depend on threads."""
         n, most = self.z.shape[0], max(v.shape[0] for v in self.sections)
         if self.z.device.type != "cpu":
             return TILE * GPU_FACTOR, TILE * GPU_FACTOR
@@ -134,7 +134,7 @@ class TiledProblem:
     def visit(self, visit: Callable[[View], None], *, owned: bool, skip: tuple[bool, ...] = ()) -> None:
         """Visit the tiles with any nonzero push or pull, in threads if there are several tiles and rows are on a CPU.
 
-        ``owned`` says that a visit writes only to the tile's rows, not to its columns; ``skip`` which sections to skip.
+        ``owned``: a visit writes only to the tile's rows, not to its columns. ``skip``: whether to skip each section.
         """
 
         def worker() -> Callable[..., None]:
@@ -173,9 +173,9 @@ class TiledProblem:
                 yield Task((i, -1 - j), (Tile(rows[i], *columns[j]),))
 
     def _known(self, tile: Tile) -> tuple[list[float | None], float | None] | None:
-        """Return the pushes and the pull of a tile as `View` has them; None if nothing in it pushes or pulls."""
+        """Return the pushes and the pull of a tile for its `View`; None if no pair in it pushes or pulls."""
         pushes = [push.base.constant(tile.rows, tile.among_all) for push in self.pushes]
-        if self.is_plain:  # where pairs are left out or used as they are, by a constant of 0 or 1
+        if self.is_plain:  # constants of 0 and 1 leave pairs out or unchanged; others are not used
             pushes = [None if value not in {0, 1} else value for value in pushes]
         pull = 0.0 if self.pull is None else self.pull.base.constant(tile.rows, tile.among_all)
         if pull == 0 and self.pull is not None and not self.pull.is_symmetric and self.is_mirrored(tile):
@@ -196,7 +196,7 @@ class TiledProblem:
         return x.div_(self.temperature * OCTAVE if self.is_plain else self.temperature)
 
     def pulled(self, view: View, out: Tensor, *, mirrored: bool = False) -> Tensor | None:
-        """Return the pull's weights in a tile without the factors of anchors; None if there are none.
+        """Return the pull's weights in a tile, without the factors of anchors; None if there are none.
 
         If mirrored, return the transposed weights of the references as anchors over the queries.
         """
@@ -211,7 +211,7 @@ class TiledProblem:
         return weights.T if mirrored else weights
 
     def weighed(self, k: int, view: View, e: Tensor, out: Tensor) -> Tensor | None:
-        """Return e for the pairs in the k-th push, a set, else 0, in ``out`` or as e itself; None if it has no pair."""
+        """Return e, set to 0 outside the k-th push, a set, in ``out`` or in place; None if all pairs are outside."""
         inside, base = view.pushes[k], self.pushes[k].base
         if inside is not None:
             return e if inside else None
@@ -222,13 +222,13 @@ class TiledProblem:
         return out.mul_(e)
 
     def logits(self, k: int, view: View, out: Tensor) -> Tensor:
-        """Return in ``out`` ± x of the k-th push, −∞ outside it; if it is not a set, power·s + log weight."""
+        """Return ± x of the k-th push in ``out``, −∞ outside it; for a push other than a set, power·s + log weight."""
         if out is not view.x:
             out.copy_(view.x)
         if self.exponentials is Exponentials.WEIGHTED and self.powers[k] != 1:
             out.mul_(self.powers[k])
         elif self.exponentials is Exponentials.RELATIVE and self.powers[k] < 0:
-            out.neg_()  # so that its largest exponential is that of its maximum
+            out.neg_()  # its maximum then has the largest exponential
         weight = view.pushes[k]
         if weight is None:
             self.pushes[k].base.weigh(out, view.tile.rows, view.tile.among_all, logits=True)

@@ -1,11 +1,11 @@
-"""A small problem as one matrix of similarities: up to 65,536 pairs, calls take more time than arithmetic.
+"""The engine for small problems, one matrix of similarities: up to 65,536 pairs, calls take longer than arithmetic.
 
-With s = z·v/τ, g_k the gradient of each log-sum-exp and h that of the attraction, −1 for a loss, the backward uses
+With s = z·v/τ, the gradients g_k of the log-sum-exps and h of the attraction, −1 for a loss, the backward uses
 
     W_iu = Σ_k p_k g_ki push_k,iu e^{p_k s_iu − lse_ki} + h_i pull_iu      ∂z = W v / τ      ∂v = Wᵀ z / τ
 
-The exponentials of the forward are kept for it. As in tiles they have no offset where none is needed, and push and pull
-are subtracted pair by pair. On a CPU one thread does all of it: with several, synchronisation outweighs the work.
+The forward keeps its exponentials for the backward. As in tiles, they have no offset unless they need one, and push and
+pull are subtracted pair by pair. On a CPU one thread does it all: with several, synchronisation outweighs the work.
 """
 
 import math
@@ -23,13 +23,13 @@ from likewise.operator.tiles import GPU_FACTOR
 from likewise.pairs.weight import Factors
 
 MAX_PAIRS = 1 << 16
-"""The most pairs that are evaluated as one matrix on a CPU: its four or five copies then stay in a core's cache."""
+"""The maximum number of pairs in one matrix on a CPU: its four or five copies then stay in a core's cache."""
 
 
 def is_small(problem: ContrastSpec, n: int, r: int, device: torch.device) -> bool:
     """Return whether N queries and R references, all in this process, are evaluated as one matrix.
 
-    On a GPU, where a launch takes as long as many pairs, these may be more.
+    The limit is higher on a GPU, where a launch takes as long as many pairs.
     """
     return problem.part is None and 0 < n * r <= (MAX_PAIRS if device.type == "cpu" else MAX_PAIRS * GPU_FACTOR)
 
@@ -41,8 +41,8 @@ def forward(
     temperature: Float[Tensor, ""],
     wanted: NeedsGrad,
 ) -> tuple[Outcome, "_Matrix"]:
-    """Return the outcome, and the matrix that the backward needs: O(N·R) is kept until then."""
-    if wanted.temperature and problem.pull is not None:  # what the weights are made of may change before the backward
+    """Return the outcome, and the matrix for the backward, which takes O(N·R) memory until then."""
+    if wanted.temperature and problem.pull is not None:  # the weights' tensors may change before the backward
         problem.pull.known_row_sum(temperature.dtype, queries.device)
     with threads.single_threaded() if queries.device.type == "cpu" else nullcontext():
         matrix = _Matrix(problem, (queries, *references), temperature)
@@ -50,7 +50,7 @@ def forward(
 
 
 def backward(state: "_Matrix", upstream: Outcome, wanted: NeedsGrad) -> tuple[Tensor | None, ...]:
-    """Return the gradients that are wanted."""
+    """Return the requested gradients."""
     with threads.single_threaded() if state.x.device.type == "cpu" else nullcontext():
         return state.gradients(upstream, wanted)
 
@@ -61,12 +61,12 @@ class _Term(NamedTuple):
     pairs: Float[Tensor, "n r"]
     """push e^{s − offset}, or the derivative of a pairwise sum."""
     total: Tensor
-    """Their sums over rows or columns, by which a gradient is divided; ones for a pairwise sum, where none is."""
+    """The sums of pairs over rows or columns, as divisors of gradients; ones for a pairwise sum, without division."""
     anchors: Tensor | None = None
     """The push's factors of anchors."""
 
     def share(self, g: Tensor | None, power: float) -> Tensor | None:
-        """Return the factor of each row or column, p g / total, 0 where there is no pair."""
+        """Return the factor of each row or column, p g / total; 0 for one without pairs."""
         if g is None:
             return None
         share = (g * power if power != 1 else g) / self.total
@@ -76,7 +76,7 @@ class _Term(NamedTuple):
 
 @final
 class _Matrix:
-    """All pairs of a problem, and what the backward needs of them."""
+    """All pairs of a problem, and their terms for the backward."""
 
     def __init__(self, problem: ContrastSpec, inputs: tuple[Tensor, ...], temperature: Tensor) -> None:
         self.problem, self.temperature, dtype = problem, temperature, temperature.dtype
@@ -92,7 +92,7 @@ class _Matrix:
         self.is_plain = problem.is_pairwise or (
             sets and steepest(problem, self.z, self.sections) * max(powers) <= MAX_EXPONENT[self.z.dtype]
         )
-        """Whether x is s / ln 2, of which exponentials need no offset."""
+        """Whether x is s / ln 2, with exponentials that need no offset."""
         self.unit = 1 / OCTAVE if self.is_plain else temperature if sets else 1.0
         """The value of x at s = 1."""
         lengths = [len(v) for v in self.sections]
@@ -125,7 +125,7 @@ class _Matrix:
         return Outcome(tuple(logsums), tuple(columns), attraction, losses, (*self.counts, *slopes))
 
     def _pairwise(self, push: Push) -> tuple[Tensor, Tensor]:
-        """Return Σ w f(p s + b) of each row, and Σ w f' if it is counted."""
+        """Return Σ w f(p s + b) of each row, and Σ w f' if it is counted, else zeros."""
         argument, shape = torch.mul(self.x, push.power * OCTAVE).add_(push.constant_bias), SHAPES[push.function]
         weights = push.weight.dense(argument.dtype, argument.device)
         value = (shape.value(argument) * weights).sum(dim=1)
@@ -136,7 +136,7 @@ class _Matrix:
     def _exponentials(
         self, push: Push, factors: Factors, dim: int, shared: dict[float, Tensor]
     ) -> tuple[_Term, Tensor]:
-        """Return the exponentials of a push with their sums along a dimension, and the logarithms of these."""
+        """Return the exponentials of a push with their sums along a dimension, and the logarithms of the sums."""
         everything = slice(0, self.x.shape[0]), slice(0, self.x.shape[1])
         if self.is_plain:
             if push.power not in shared:
@@ -168,9 +168,9 @@ class _Matrix:
         return attraction if self.pull.anchors is None else attraction.mul_(self.pull.anchors)
 
     def gradients(self, upstream: Outcome, wanted: NeedsGrad) -> tuple[Tensor | None, ...]:
-        """Return the gradients of the given rows and of the temperature."""
+        """Return the gradients of the temperature and of the input rows."""
         scale = upstream.losses if self.problem.is_reduced else None
-        if scale is not None:  # at the end: an infinite one leaves the gradient of inactive rows at 0
+        if scale is not None:  # applied at the end: if infinite, the gradient of inactive rows stays 0
             upstream = upstream._replace(losses=torch.ones_like(scale))
         upstream = self.problem.split_upstream(upstream, self.counts)
         symmetric = self.is_plain and self.problem.own == (True,) and not self.problem.both_ways
@@ -184,7 +184,7 @@ class _Matrix:
                 of_z.addmm_(part + part.T if v is self.z and not twice else part, v)
             if v is not self.z:
                 of_sections.append(part.T @ self.z if need else None)
-        slope = self._slope(upstream, w.div_(2) if twice else w) if wanted.temperature else None  # x is symmetric then
+        slope = self._slope(upstream, w.div_(2) if twice else w) if wanted.temperature else None  # x is then symmetric
         unprojected = zip((of_z, *of_sections), self.prepared, strict=True)
         gradients = [None if g is None else projected(g, unit, self.temperature) for g, unit in unprojected]
         if scale is not None:
@@ -193,10 +193,10 @@ class _Matrix:
         return slope, of_z, *of_references
 
     def _weights(self, upstream: Outcome, *, twice: bool) -> Float[Tensor, "n r"]:
-        """Return W; or W + Wᵀ if twice, where pairs are symmetric."""
+        """Return W, or, if twice, W + Wᵀ for symmetric pairs."""
         w: Tensor | None = None
         for dim, terms, slopes in ((1, self.rows, upstream.logsums), (0, self.columns, upstream.columns)):
-            for push, term, g in zip(self.problem.pushes, terms, slopes, strict=False):  # columns may be unwanted
+            for push, term, g in zip(self.problem.pushes, terms, slopes, strict=False):  # there may be no columns
                 if (share := term.share(g, push.power)) is not None:
                     factor = share.unsqueeze(1) + share if twice else share.unsqueeze(dim)
                     w = term.pairs * factor if w is None else w.addcmul_(term.pairs, factor)
@@ -223,7 +223,7 @@ class _Matrix:
 
 
 def _scaled(gradient: Tensor, scale: Tensor) -> Tensor:
-    """Return a gradient times an upstream one; 0 stays 0 even if that is infinite."""
+    """Return a gradient times an upstream gradient; 0 stays 0 even if the latter is infinite."""
     if scale.device.type == "cpu" and math.isfinite(scale):
         return gradient * scale
     return torch.where(gradient == 0, gradient, gradient * scale)

@@ -2,8 +2,7 @@
 
 Sets of pairs combine with ``&``, ``|`` and ``~``, weights with ``*``, ``+``, `scale` and `mean_over_row`. Expressions
 of keys (`AllPairs`, `NotSelf`, `SameSample`, `SameClass`, `Equal`) have closed forms for row sums and products; all
-others are evaluated tile by tile. Making one from what does not fit together is a ValueError; values are checked on the
-CPU only.
+others are evaluated tile by tile. Mismatched inputs raise a ValueError; values are checked on the CPU only.
 
 Example:
     >>> import torch

@@ -57,7 +57,7 @@ class Concat(PairWeight):
             start = stop
 
     def split(self) -> Split:
-        """Split each section by itself; where a section lacks a part, that part has no pairs."""
+        """Split each section by itself; a missing part of a section becomes a part without pairs."""
         parts = [part.split() for part in self.parts]
         if all(part.beside is None for part in parts) or all(part.within is None for part in parts):
             return super().split()

@@ -30,7 +30,7 @@ class KeySet(Filled):
 
     Args:
         shape: (N, R).
-        terms: The coefficient of each pair of keys, none of them 0.
+        terms: The coefficient of each pair of keys, never 0.
     """
 
     def __init__(self, shape: tuple[int, int], terms: Terms) -> None:
@@ -106,7 +106,7 @@ class KeySet(Filled):
         return result
 
     def _cancels(self, values: Tensor) -> bool:
-        """Return whether a difference may leave rounding error: not if rows have similar lengths; on a GPU, unread."""
+        """Return whether a difference may leave rounding error: not if row lengths are similar (read on a CPU only)."""
         if all(coefficient > 0 for coefficient in self.terms.values()):
             return False
         if values.device.type != "cpu" or any(c < 0 and not (keys and keys.distinct) for keys, c in self.terms.items()):
@@ -166,9 +166,9 @@ class Equal(KeySet):
     Args:
         key: Integer keys of the anchors, shape (N,).
         reference_key: Integer keys of the references, shape (R,); None: the anchors are the references.
-        offset: The index of the first anchor among the references, where the anchors are part of a longer list (one
-            process's rows among those of all processes); None: they are not.
-        name: What to call the keys in an error.
+        offset: The index of the first anchor among the references, if the anchors are part of a longer list (one
+            process's rows among the rows of all processes); None: they are not.
+        name: Name of the keys in error messages.
 
     Memory:
         O(N + R).
@@ -190,7 +190,7 @@ class Equal(KeySet):
         super().__init__((keys.shape[0], reference_keys.shape[0]), {Keys(keys, reference_keys, offset): 1})
 
 
-def SameClass(  # noqa: N802 - a set of pairs, made like all others
+def SameClass(  # noqa: N802 - a set of pairs, named like all others
     labels: Int[Tensor, " n"], reference_labels: Int[Tensor, " r"] | None = None, *, offset: int | None = None
 ) -> Equal:
     """Return the pairs with the same class, including each anchor with itself: `Equal` keys.
@@ -208,7 +208,7 @@ def SameClass(  # noqa: N802 - a set of pairs, made like all others
     return Equal(labels, reference_labels, offset=offset, name="labels")
 
 
-def SameSample(  # noqa: N802 - likewise
+def SameSample(  # noqa: N802 - as above
     ids: Int[Tensor, " n"], reference_ids: Int[Tensor, " r"] | None = None, *, offset: int | None = None
 ) -> Equal:
     """Return the pairs of views of the same sample, including each view with itself: `Equal` keys.
@@ -232,8 +232,8 @@ class NotSelf(KeySet):
     Args:
         n: Number of anchors.
         references: Number of references; None: the anchors are the references.
-        offset: The index of the first anchor among the references, where the anchors are part of a longer list (one
-            process's rows among those of all processes).
+        offset: The index of the first anchor among the references, if the anchors are part of a longer list (one
+            process's rows among the rows of all processes).
 
     Memory:
         O(N + R).
@@ -275,7 +275,7 @@ class AllPairs(KeySet):
 
 @final
 class NoPairs(KeySet):
-    """No pair: for a section of references that takes no part.
+    """No pairs, for an unused section of references.
 
     Args:
         n: Number of anchors.

@@ -18,7 +18,7 @@ class Explicit(PairWeight):
 
     Args:
         weights: The matrix, boolean or numeric; constant under differentiation.
-        rows: Row of the matrix for each anchor, integers, shape (N,); None: each row once. This way a (B, B) matrix of
+        rows: Row of the matrix for each anchor, integers, shape (N,); None: each row once. Thus a (B, B) matrix of
             samples covers V views of each without a copy.
         columns: Column of the matrix for each reference, integers, shape (R,); None: each column once.
 
@@ -51,7 +51,7 @@ class Explicit(PairWeight):
         shared = columns is rows and rows is not None
         self.columns = self.rows if shared else _index(columns, weights.shape[1], "columns")
         is_set, is_nonnegative, is_within_one = _look(weights)
-        mirrors = self.rows is self.columns and weights.device.type == "cpu"  # a GPU would have to be waited for
+        mirrors = self.rows is self.columns and weights.device.type == "cpu"  # on a GPU the check would wait
         lists = zip((self.rows, self.columns), weights.shape, strict=True)
         n, r = (length if index is None else len(index) for index, length in lists)
         super().__init__(
@@ -78,9 +78,9 @@ class Explicit(PairWeight):
 
 
 class Listed(Filled):
-    """The pairs of each anchor with the references in its list, O(N·K) in all.
+    """The pairs of each anchor with the references in its list, O(N·K) pairs in all.
 
-    ``index`` are K different ones for each anchor, shape (K, N), where ``references``, their number R, stands for none.
+    ``index``, shape (K, N), lists K different references for each anchor; R, the number ``references``, means none.
     """
 
     is_sparse = True
@@ -93,17 +93,17 @@ class Listed(Filled):
         self.add(out.zero_(), rows, columns, out.new_ones(()))
 
     def add(self, out: Tensor, rows: slice, columns: slice, values: Tensor) -> None:
-        """Add a value of each anchor to its pairs in a tile."""
+        """Add each anchor's value to its pairs in a tile."""
         index, inside = self._within(out, rows, columns)
         out.scatter_add_(1, index, inside * values.unsqueeze(-1))
 
     def sums(self, x: Tensor, rows: slice, columns: slice) -> Tensor:
-        """Return for each anchor the sum of a tile's values of its pairs."""
+        """Return the sum of a tile's values over the pairs of each anchor."""
         index, inside = self._within(x, rows, columns)
         return x.gather(1, index).mul_(inside).sum(dim=1)
 
     def _within(self, tile: Tensor, rows: slice, columns: slice) -> tuple[Tensor, Tensor]:
-        """Return the columns that are listed, as columns of a tile, and 1 where they are within it, else 0."""
+        """Return the listed references as columns of a tile, and 1 for columns within the tile, else 0."""
         index = self.index[rows].to(tile.device) - columns.start
         inside = (index >= 0) & (index < tile.shape[1])
         return index.clamp_(0, tile.shape[1] - 1), inside.to(tile.dtype)
@@ -133,7 +133,7 @@ def _version(weights: Tensor) -> int:
 
 
 def _look(weights: Tensor) -> tuple[bool, bool, bool]:
-    """Return whether weights are a set, non-negative, within [0, 1]; numbers on a GPU are only assumed to be ≥ 0."""
+    """Return whether weights are a set, non-negative, within [0, 1]; on a GPU numbers are assumed to be ≥ 0."""
     if weights.dtype == torch.bool:
         return True, True, True
     if weights.device.type != "cpu":
@@ -156,17 +156,17 @@ def _index(index: Tensor | None, length: int, name: str) -> Tensor | None:
 
 @final
 class Hardest(Listed):
-    """The k references of each anchor, among a set of pairs, that are most similar to it.
+    """The k most similar references of each anchor, chosen from a set of pairs.
 
     Args:
         queries: Rows of the anchors, (N, D), whose inner products are the similarities; detached here.
         among: The set of pairs to choose from, (N, R).
-        k: How many for each anchor; fewer where it has fewer pairs.
+        k: Number of references for each anchor; fewer if it has fewer pairs.
         references: Rows of the references, (R, D); None: the anchors'.
         farthest: Choose the least similar instead: the hardest positives.
 
     Attributes:
-        similarities: The pairs' similarities, the hardest first, (N, k); −∞ (or +∞, if farthest) where there is none.
+        similarities: The pairs' similarities, the hardest first, (N, k); −∞ (or +∞, if farthest) for missing pairs.
 
     Memory:
         O((N + R)·D + N·k + tile): similarities are computed once, tile by tile.
@@ -206,7 +206,7 @@ class Hardest(Listed):
 class LowRank(PairWeight):
     r"""The product of a vector of the anchor and one of the reference, $w_{ir} = a_i \cdot b_r$.
 
-    Two rows of class probabilities give the probability of a common class: soft labels, or a teacher's, as a pull.
+    Two rows of class probabilities give the probability of a common class: a pull from soft labels, or from a teacher.
 
     Args:
         anchors: a, floating, shape (N, K); it receives a gradient if it requires one, as does b.
@@ -225,7 +225,7 @@ class LowRank(PairWeight):
 
     def __init__(self, anchors: Float[Tensor, "n k"], references: Float[Tensor, "r k"] | None = None) -> None:
         self.anchors, self.references = checked_vectors(anchors, references)
-        seen = anchors.device.type == "cpu"  # elsewhere it is assumed, as for `Explicit`
+        seen = anchors.device.type == "cpu"  # elsewhere weights are assumed to be ≥ 0, as for `Explicit`
         positive = not seen or (bool((self.anchors >= 0).all()) and bool((self.references >= 0).all()))
         symmetric = 0 if references is None else None
         shape = len(self.anchors), len(self.references)
@@ -247,15 +247,15 @@ class LowRank(PairWeight):
 
 @final
 class Below(PairWeight):
-    r"""The set of pairs that a guide finds no more similar than the anchor's limit, $a_i \cdot b_r \le t_i$.
+    r"""The set of pairs whose similarity according to a guide is at most the anchor's limit, $a_i \cdot b_r \le t_i$.
 
-    A guide's vectors tell which references are probably no negatives. GISTEmbed leaves out those that it finds more
-    similar to the query than its own key, less a margin:
+    A guide's vectors identify probable false negatives. GISTEmbed leaves out the references that the guide finds more
+    similar to the query than the query's own key, less a margin:
 
     ``Below(guide_queries, guide_keys, limits=(guide_queries * guide_keys).sum(dim=1) - margin) | own``
 
     Args:
-        anchors: a, the guide's vectors, floating, shape (N, K), normalised where cosines are meant.
+        anchors: a, the guide's vectors, floating, shape (N, K); normalised, for cosine similarities.
         references: b, floating, shape (R, K); None: the anchors are the references, with the same vectors.
         limits: t, one for each anchor, shape (N,).
 

@@ -23,7 +23,7 @@ class PairWeight(Weight, ABC):
         return self if self.is_symmetric else Transposed(self)
 
     def __matmul__(self, references: Tensor | tuple[Tensor, ...]) -> Tensor:
-        """Return Σ_r w[i, r] · references[r], (N, D), differentiable in both; they may be sections."""
+        """Return Σ_r w[i, r] · references[r], (N, D), differentiable in both; sections are passed as a tuple."""
         several = isinstance(references, tuple)
         v = references if not several else references[0] if len(references) == 1 else torch.cat(references)
 
@@ -33,14 +33,14 @@ class PairWeight(Weight, ABC):
         return with_gradient(Multiply.apply(v, self), self, slope, v)
 
     def __and__(self, other: "PairWeight") -> "PairWeight":
-        """Return the pairs that are in both sets."""
+        """Return the pairs in both sets."""
         check_operands(self, "&", other)
         if not (self.is_set and other.is_set):
             raise TypeError(f"expected sets of pairs (weights 0 and 1), got {self} & {other}: use * for other weights")
         return self * other
 
     def __or__(self, other: "PairWeight") -> "PairWeight":
-        """Return the pairs that are in either set, or in both."""
+        """Return the pairs in either set, or in both."""
         check_operands(self, "|", other)
         if not (self.is_set and other.is_set):
             raise TypeError(f"expected sets of pairs (weights 0 and 1), got {self} | {other}: use + for other weights")
@@ -51,7 +51,7 @@ class PairWeight(Weight, ABC):
         raise TypeError(f"expected &, | or ~ for sets of pairs, got {self} in and, or, not or if: use & | ~, is None")
 
     def __invert__(self) -> "PairWeight":
-        """Return the pairs that are not in this set."""
+        """Return the pairs outside this set."""
         if not self.is_set:
             raise TypeError(f"expected a set of pairs (weights 0 and 1), got ~{self}: use scale or * for other weights")
         return Complement(self)
@@ -81,7 +81,7 @@ class PairWeight(Weight, ABC):
         return Scaled(self, anchors=anchors, references=references)
 
     def with_row_sums(self, row_sums: Float[Tensor, " n"] | Int[Tensor, " n"]) -> "PairWeight":
-        """Return the same weight with known row sums, so that neither these nor its support need to be computed.
+        """Return the same weight with known row sums, to avoid the computation of its row sums and support.
 
         Args:
             row_sums: Each anchor's sum of weights, ≥ 0, (N,), copied; zero means that all its weights are zero.
@@ -111,7 +111,7 @@ class PairWeight(Weight, ABC):
         return result
 
     def split(self) -> "Split":
-        """Split a pull into what is evaluated within tiles and what is multiplied beside them; it is their sum."""
+        """Split a pull into a sum of two parts: one is evaluated within tiles, the other multiplied beside them."""
         return Split(self, None) if self.within_tiles else Split(None, self)
 
     def mean_over_row(self) -> "PairWeight":
@@ -120,7 +120,7 @@ class PairWeight(Weight, ABC):
 
 
 class Split(NamedTuple):
-    """A pull as the sum of what is evaluated within tiles and what beside them; None where there is no such part."""
+    """A pull as the sum of a part evaluated within tiles and a part multiplied beside them; None for a missing part."""
 
     within: PairWeight | None
     beside: PairWeight | None
@@ -278,7 +278,7 @@ class Scaled(Derived):
             if values.shape != (length,):
                 got = f"got shape {tuple(values.shape)}"
                 raise ValueError(f"expected a value for each of {length} {name} to scale by, {got}")
-            if values.device.type == "cpu":  # elsewhere values are not looked at, which would synchronise
+            if values.device.type == "cpu":  # elsewhere a check of values would synchronise
                 if not torch.isfinite(values).all():
                     raise ValueError(f"expected finite values to scale {name} by, got NaN or infinity")
                 nonnegative = nonnegative and bool((values >= 0).all())
@@ -326,7 +326,7 @@ class Scaled(Derived):
         return _times(result, self.references)
 
     def _row_sum(self, dtype: torch.dtype, device: torch.device) -> Tensor:
-        # A difference of scaled sums may leave rounding error where the row has no pair: such a row is set to zero.
+        # A difference of scaled sums may leave a rounding error in rows without pairs: these are set to zero.
         return super()._row_sum(dtype, device).where(self.known_support(device), 0)
 
     def _support(self, device: torch.device) -> Tensor:
@@ -352,13 +352,13 @@ class RowMean(Derived):
         self.is_sparse = base.is_sparse
         self._totals: dict[tuple[torch.dtype, torch.device], Tensor] = {}
         self._learned: Tensor | None = None
-        if base.is_learned:  # the divisors depend on all that is learned: one more learned tensor
+        if base.is_learned:  # the divisors depend on all learned tensors, and are one more
             device = base.learned()[0].device
             with torch.enable_grad():
                 self._learned = _divisors(base.known_row_sum(widest(device), device))
 
     def _total(self, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """The divisor of each row, (N, 1)."""
+        """Return the divisor of each row, (N, 1)."""
         if self._learned is not None:
             return self._learned.to(device, dtype)
         if (dtype, device) not in self._totals:
@@ -392,7 +392,7 @@ class RowMean(Derived):
 
 
 def _divisors(total: Tensor) -> Tensor:
-    """Return rows' sums as a column, (N, 1), infinity where a row has none."""
+    """Return row sums as a column, (N, 1), with infinity in place of zero."""
     return total.masked_fill(total == 0, torch.inf).unsqueeze(1)
 
 

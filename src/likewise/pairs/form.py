@@ -1,4 +1,4 @@
-"""The form in which a kernel receives a pair weight: a sum of products of factors that a tile can evaluate."""
+"""The closed form of a pair weight for a kernel: a sum of products of factors, evaluated within a tile."""
 
 from collections.abc import Callable
 from itertools import product
@@ -35,11 +35,11 @@ class Term(NamedTuple):
     references: Float[Tensor, " r"] | None = None
     overlaps: tuple[ThinProduct, ...] = ()
     matrices: tuple[Callable[[], Tensor], ...] = ()
-    """Each returns a value for every pair, (N, R), and raises if these were changed since."""
+    """Functions that return a value for every pair, (N, R), and raise if the values have changed since."""
 
     @property
     def is_bare(self) -> bool:
-        """Whether the term is nothing but its keys and its factor."""
+        """Whether the term has only keys and a factor."""
         return not (self.overlaps or self.matrices) and self.anchors is self.references is None
 
     @property
@@ -71,7 +71,7 @@ def times(form: ClosedForm, other: ClosedForm) -> ClosedForm:
 
 
 def complement(form: ClosedForm) -> ClosedForm:
-    """Return 1 − a form; a test of labels or of keys is negated."""
+    """Return 1 − a form, the negation of a test of labels or of keys."""
     if len(form) == 1 and form[0].is_a_test:
         (overlap,) = form[0].overlaps
         return (Term(EVERYTHING, overlaps=(overlap._replace(taken=OPPOSITE[overlap.taken]),)),)

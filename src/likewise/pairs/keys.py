@@ -1,10 +1,10 @@
-"""Equality of keys, [key_i = key'_r]: its tiles, sums over equal keys, and which tiles have no equal keys.
+"""Equality of keys, [key_i = key'_r]: its tiles, sums over equal keys, and tests for tiles without equal keys.
 
 For sums, references are sorted by key and summed segment by segment, always in the same order. A long segment is summed
 in pieces of about √R, and then the pieces are summed: the rounding error of one long running sum would grow with its
-length, and on a GPU a single thread would compute it. There are two implementations with the same results: one reads
-the keys, for the CPU; the other has shapes that do not depend on the keys, so that nothing waits for the GPU and a CUDA
-graph can capture it.
+length, and on a GPU a single thread would compute it. There are two implementations with the same results. One reads
+the keys, for the CPU. The other has shapes independent of the keys: nothing waits for the GPU, and a CUDA graph can
+capture it.
 """
 
 import math
@@ -26,7 +26,7 @@ def piece_size(references: int) -> int:
 class SeenSegments:
     """Segments whose number and lengths are read from the keys: one sum for each key.
 
-    Keys are 0 … K − 1, some of which may not occur.
+    Keys are 0 … K − 1; some may not occur.
     """
 
     def __init__(self, anchors: Int[Tensor, " n"], references: Int[Tensor, " r"], count: int) -> None:
@@ -60,7 +60,7 @@ class SeenSegments:
         return self.starts.repeat_interleave(pieces) + size * within, first
 
     def sum(self, values: Float[Tensor, "r d"]) -> Float[Tensor, "n d"]:
-        """Return for each anchor the sum of the values of the references with its key."""
+        """Return, for each anchor, the sum of the values of the references with its key."""
         starts, first = self._pieces
         sums = torch.embedding_bag(values, self._order, starts)[0]
         if first is not None:
@@ -70,10 +70,10 @@ class SeenSegments:
 
 @final
 class UnseenSegments:
-    """Segments found without reading key values: as many sums as there could be keys, most of them empty.
+    """Segments found without reading key values: as many sums as possible keys, most of them empty.
 
-    A segment's sum is stored at the position, 1 … R, where it ends in the order of keys. All other positions hold an
-    empty sum; anchors whose key no reference has use position 0.
+    A segment's sum is stored at its end position, 1 … R, in the order of keys. All other positions hold an empty sum;
+    anchors without a matching reference use position 0.
     """
 
     def __init__(self, anchors: Int[Tensor, " n"], references: Int[Tensor, " r"]) -> None:
@@ -98,19 +98,19 @@ class UnseenSegments:
     def _pieces(self) -> tuple[Tensor, Tensor, Tensor]:
         """The start of each piece, with R at the end; all positions; and each position's first piece, with the end.
 
-        The pieces of a position run from its first piece to that of the next position; within a segment the two are
-        the same, so there are none.
+        The pieces of a position run from its first piece to the first piece of the next position; within a segment the
+        two are the same, so there are none.
         """
         position = torch.arange(self.references, device=self.ordered.device)
         first = torch.searchsorted(self.ordered, self.ordered)
         starts_piece = (position - first).remainder_(piece_size(self.references)) == 0
-        before = position.new_zeros(self.references + 1)  # how many pieces start before each position, and before R
+        before = position.new_zeros(self.references + 1)  # number of piece starts before each position, and before R
         through = torch.cumsum(starts_piece, dim=0, out=before[1:])
         starts = torch.searchsorted(through, position, right=True)
         return starts, position, torch.cat([before[:1], before.index_select(0, first), before[-1:]])
 
     def sum(self, values: Float[Tensor, "r d"]) -> Float[Tensor, "n d"]:
-        """Return for each anchor the sum of the values of the references with its key."""
+        """Return, for each anchor, the sum of the values of the references with its key."""
         if not self.references:
             return values.new_zeros(len(self.first), values.shape[1])
         starts, positions, pieces = self._pieces
@@ -120,7 +120,7 @@ class UnseenSegments:
 
 
 INSPECTED_DEVICES = ("cpu",)
-"""Device types on which key values are inspected: elsewhere that would synchronise, and break CUDA graph capture."""
+"""Device types with inspected key values: elsewhere inspection would synchronise, and break CUDA graph capture."""
 
 
 class Keys:
@@ -159,7 +159,7 @@ class Keys:
         return self if self.is_symmetric else Keys(self.references, self.anchors)
 
     def to(self, device: torch.device) -> "Keys":
-        """The same keys on a device, moved there once."""
+        """Return the same keys on a device, moved there once."""
         if device == self._device:
             return self
         if device not in self._moved:
@@ -169,7 +169,7 @@ class Keys:
         return self._moved[device]
 
     def joined(self, other: "Keys") -> "Keys":
-        """The conjunction of both: one key for each pair of keys."""
+        """Return the conjunction of both: one key for each pair of keys."""
         same = self.shift is not None and self.shift == other.shift
         here = self.place is not None and self.place == other.place  # a reference has its own key
         if self is other or same or (here and self.shift is not None):
@@ -185,7 +185,7 @@ class Keys:
         return Keys(anchors, references, self.place if here else None)
 
     def equal(self, rows: slice, columns: slice) -> Tensor:
-        """Return which pairs of a tile have equal keys, as booleans."""
+        """Return a boolean mask of the pairs of a tile with equal keys."""
         return self.anchors[rows, None] == self.references[columns]
 
     def fill(self, out: Float[Tensor, "n r"], rows: slice, columns: slice) -> None:
@@ -199,7 +199,7 @@ class Keys:
             return self.anchors, self.references
         if dtype not in self._numbers:
             anchors, references, count = self.compact
-            if count <= 2 / torch.finfo(dtype).eps:  # beyond this, the dtype does not have every integer
+            if count <= 2 / torch.finfo(dtype).eps:  # beyond this, the dtype cannot represent every integer
                 numbers = anchors.to(dtype)
                 self._numbers[dtype] = numbers, numbers if self.is_symmetric else references.to(dtype)
             else:
@@ -207,7 +207,7 @@ class Keys:
         return self._numbers[dtype]
 
     def constant(self, rows: slice, columns: slice) -> bool | None:
-        """Return the value of a constant tile, if the ranges of its keys show it, else None; never on a GPU."""
+        """Return the value of a constant tile if the ranges of its keys determine it, else None; None on a GPU."""
         if not self._seen or rows.start >= rows.stop or columns.start >= columns.stop:
             return None
         if (rows.stop - rows.start, columns.stop - columns.start) == self._shape != (1, 1):
@@ -227,7 +227,7 @@ class Keys:
         return self._ranges[key]
 
     def _range_of_all(self) -> tuple[int, int]:
-        """Return the lowest and the highest key: of positions, which are never looked at, without reading them."""
+        """Return the lowest and the highest key; positions are never read."""
         low, high = self._range(slice(0, self._shape[0]), of_references=False) if self._shape[0] else (0, 0)
         if self.is_symmetric or not self._shape[1]:
             return low, high
@@ -261,11 +261,11 @@ class Keys:
         return SeenSegments(*self.compact) if self._seen else self._unseen
 
     def sum(self, values: Float[Tensor, "r d"]) -> Float[Tensor, "n d"]:
-        """Return for each anchor the sum of the values of the references with its key, ``values`` if distinct."""
+        """Return, for each anchor, the sum of the values of the references with its key; ``values`` if distinct."""
         return self.to(values.device)._segments.sum(values)  # noqa: SLF001 - the same class
 
     def counts(self, device: torch.device) -> Int[Tensor, " n"] | int:
-        """Return how many references have each anchor's key; a single number if it is the same for all."""
+        """Return the number of references with each anchor's key; a single number if it is the same for all."""
         return self.to(device)._segments.counts  # noqa: SLF001 - the same class
 
 
@@ -298,7 +298,7 @@ class Shifted(Keys):
         return self if self.is_symmetric else Shifted(self._shape[1], self._shape[0], -(self.shift or 0), self._device)
 
     def to(self, device: torch.device) -> Keys:
-        """The same keys on a device, created there once."""
+        """Return the same keys on a device, created there once."""
         if device == self._device:
             return self
         if device not in self._moved:
@@ -310,7 +310,7 @@ class Shifted(Keys):
         return part.start + shift, part.stop + shift - 1
 
     def sum(self, values: Float[Tensor, "r d"]) -> Float[Tensor, "n d"]:
-        """Return for each anchor the values of its reference, zero if it has none."""
+        """Return, for each anchor, the values of its reference; zero if it has none."""
         if self.distinct:
             return values
         (n, r), shift = self._shape, self.shift or 0

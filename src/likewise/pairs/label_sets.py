@@ -1,6 +1,6 @@
 """Pair weights from label sets (multi-hot labels), with and without a similarity of labels.
 
-A tile is a thin product of the sets of its rows and columns. With y_i and y_r those of an anchor and a reference,
+A tile is a thin product of the sets of its rows and columns. For the sets y_i of an anchor and y_r of a reference,
 
     |y_i ∩ y_r| = y_i·y_r        |y_i ∪ y_r| = |y_i| + |y_r| − y_i·y_r
 """
@@ -22,10 +22,10 @@ MultiHot = Float[Tensor, "_ l"] | Int[Tensor, "_ l"] | Bool[Tensor, "_ l"]
 
 @final
 class Sets:
-    """Multi-hot labels (N, L), checked, and copied, since a queue changes its own before the backward.
+    """Multi-hot labels (N, L), checked, and copied, since a queue may change its labels before the backward.
 
-    A weight makes its own from a tensor. Weights that are given the same one share the copy and the sizes. Values are
-    checked on the CPU only.
+    From a tensor, each weight makes its own `Sets`. Weights made from the same `Sets` share the copy and the sizes.
+    Values are checked on the CPU only.
     """
 
     def __init__(self, labels: MultiHot, name: str) -> None:
@@ -39,12 +39,12 @@ class Sets:
 
     @classmethod
     def of(cls, labels: "MultiHot | Sets", name: str) -> "Sets":
-        """Return label sets unchanged, and make them from a tensor."""
+        """Return `Sets` unchanged, or make them from a tensor."""
         return labels if isinstance(labels, Sets) else cls(labels, name)
 
     @cached_property
     def counts(self) -> Int[Tensor, " l"]:
-        """The number of sets that each label is in."""
+        """The number of sets with each label."""
         return torch.stack([part.sum(dim=0) for part in self._parts()]).sum(dim=0)
 
     @cached_property
@@ -53,14 +53,14 @@ class Sets:
         return torch.cat([part.sum(dim=1) for part in self._parts()])
 
     def _parts(self) -> Sequence[Tensor]:
-        """Return the sets some rows at a time on a CPU, where a sum first makes eight bytes of each boolean."""
+        """Return the sets, in parts on a CPU, where a sum first widens each boolean to eight bytes."""
         return self.rows.split(STREAM) if self.rows.device.type == "cpu" else [self.rows]
 
 
 def is_zeros_and_ones(labels: Tensor) -> bool:
-    """Return whether all values are 0 or 1; those on a device other than the CPU are not checked.
+    """Return whether all values are 0 or 1; values are checked only on the CPU.
 
-    Booleans aren't compared: that would first make eight bytes of each.
+    Booleans are not compared: a comparison would first widen each to eight bytes.
     """
     if labels.dtype == torch.bool or labels.device.type != "cpu":
         return True
@@ -74,7 +74,7 @@ class LabelSets(PairWeight):
         label_sets: Multi-hot labels of the anchors, zeros and ones of any dtype, shape (N, L).
         reference_label_sets: Multi-hot labels of the references, shape (R, L); None: the anchors are the references.
         is_set: Whether every weight is 0 or 1.
-        is_symmetric: Whether it is symmetric where the anchors are the references.
+        is_symmetric: Whether the weight is symmetric if the anchors are the references.
         offset: The index of the first anchor among the references; see `Equal`.
     """
 
@@ -102,7 +102,7 @@ class LabelSets(PairWeight):
         return self.anchors[rows].to(device, dtype) @ self.references[columns].to(device, dtype).T
 
     def union(self, overlap: Float[Tensor, "n r"], rows: slice, columns: slice) -> Float[Tensor, "n r"]:
-        """Return |y_i ∪ y_r| for a tile whose overlap is known, or 1 if both sets are empty."""
+        """Return |y_i ∪ y_r| for a tile with known overlap, or 1 if both sets are empty."""
         sizes, reference_sizes = (sets.sizes.to(overlap) for sets in self._sets)
         return (sizes[rows, None] - overlap).add_(reference_sizes[columns]).clamp_(min=1)
 
@@ -139,7 +139,7 @@ class SharesLabel(LabelSets):
 
 
 class SharedLabels(LabelSets):
-    """Abstract: a weight computed from the labels that two sets share, each of which has a worth for its anchor.
+    """Abstract: a weight computed from the shared labels of two sets, each label with a worth for its anchor.
 
     Args:
         worth: a ≥ 0, the weight of each label of each anchor, shape (N, L); None: 1.
@@ -162,7 +162,7 @@ class SharedLabels(LabelSets):
 
 @final
 class Overlap(SharedLabels):
-    r"""The number of labels that two sets share, |y_i ∩ y_r|, or the sum of the weights of an anchor's shared labels.
+    r"""The number of shared labels of two sets, |y_i ∩ y_r|, or the sum of their weights for the anchor.
 
     $$w_{ir} = \sum_c a_{ic} \, y_{ic} \, y_{rc}$$
 
@@ -196,7 +196,7 @@ class Jaccard(SharedLabels):
 
     $$w_{ir} = \frac{1}{|y_i \cup y_r|} \sum_c a_{ic} \, y_{ic} \, y_{rc}$$
 
-    and 0 where both sets are empty.
+    and 0 if both sets are empty.
 
     Memory:
         O((N + R)·L).
@@ -219,7 +219,7 @@ class Jaccard(SharedLabels):
         return shared.div_(union)
 
     def by_label(self, dtype: torch.dtype, device: torch.device) -> tuple[Float[Tensor, "n l"], Int[Tensor, " n"]]:
-        """Return y_ic Σ_r y_rc / |y_i ∪ y_r|, (N, L), and how many references share a label with each anchor, (N,)."""
+        """Return y_ic Σ_r y_rc / |y_i ∪ y_r|, (N, L), and each anchor's number of references sharing a label, (N,)."""
         sums = torch.zeros(self.anchors.shape, dtype=dtype, device=device)
         counts = torch.zeros(self.shape[0], dtype=torch.int64, device=device)
         for rows, columns in all_tiles(self.shape):
@@ -242,7 +242,7 @@ def _worth(worth: Tensor | None, anchors: Tensor) -> Tensor:
 
 
 Lists = tuple[Tensor, Tensor] | Tensor
-"""The concatenated labels of all sets and where each set starts; or the multi-hot label sets themselves."""
+"""The concatenated labels of all sets and the start of each set; or the multi-hot label sets themselves."""
 
 MAX_COMPARED = 2**24
 """The number of values compared at once on a GPU: 64 MiB in float32."""
@@ -274,7 +274,7 @@ class MeanSimilarity(LabelSimilarity):
 
     $$w_{ir} = \frac{y_i \, S \, y_r}{|y_i| \, |y_r|}$$
 
-    and 0 where a set is empty.
+    and 0 if a set is empty.
 
     Memory:
         O((N + R)·L + L²).
@@ -307,7 +307,7 @@ class MaxSimilarity(LabelSimilarity):
     $$w_{ir} = \max_{c \in y_i, \, d \in y_r} S_{cd} = \max_{d \in y_r} T_{id},
     \qquad T_{id} = \max_{c \in y_i} S_{cd}$$
 
-    and 0 where a set is empty. T is computed once; a tile gathers it at the labels of its references, which are few.
+    and 0 if a set is empty. T is computed once; a tile gathers it at the few labels of its references.
 
     Memory:
         O((N + R)·L + L²); time O(Σ_i |y_i|·L) once, and O(N·Σ_r |y_r|) for all tiles.
@@ -336,7 +336,7 @@ class MaxSimilarity(LabelSimilarity):
 
 
 def _lists(sets: Sets) -> Lists:
-    """Return the labels of all sets and where each starts, with the end; on a GPU, which would wait, just the sets."""
+    """Return the labels of all sets and their starts, with the end; on a GPU, to avoid waiting, only the sets."""
     if sets.rows.device.type != "cpu":
         return sets.rows
     starts = torch.cat([sets.sizes.new_zeros(1), sets.sizes.cumsum(dim=0)])
@@ -344,7 +344,7 @@ def _lists(sets: Sets) -> Lists:
 
 
 def _highest(values: Float[Tensor, "l d"], lists: Lists, rows: slice) -> Float[Tensor, "n d"]:
-    """Return for each set of some rows the elementwise maximum of its labels' values; 0 for an empty set."""
+    """Return, for each set of some rows, the elementwise maximum of its labels' values; 0 for an empty set."""
     if isinstance(lists, Tensor):
         return _highest_of_all(values, lists[rows].to(values))
     labels, starts = lists
@@ -358,7 +358,7 @@ def _highest(values: Float[Tensor, "l d"], lists: Lists, rows: slice) -> Float[T
 
 
 def _highest_of_all(values: Float[Tensor, "l d"], sets: Float[Tensor, "n l"]) -> Float[Tensor, "n d"]:
-    """Return the same from all labels, with 0 for labels that a set does not have; some labels at a time."""
+    """Return the same from all labels, with 0 for labels outside a set; some labels at a time."""
     result = values.new_zeros(len(sets), values.shape[1])
     for labels in blocks(len(values), max(1, MAX_COMPARED // max(1, result.numel()))):
         result = torch.maximum(result, (sets[:, labels, None] * values[labels]).amax(dim=1))

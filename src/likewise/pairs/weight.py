@@ -1,4 +1,4 @@
-"""A pair weight: a value for each (anchor, reference), defined tile by tile."""
+"""The base of pair weights: a value for each (anchor, reference), defined tile by tile."""
 
 import copy
 import functools
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from likewise.pairs.form import ClosedForm
 
 STREAM = 1024
-"""Rows and columns of the tiles over which a weight without a closed form is summed and multiplied."""
+"""Rows and columns of a tile in the sums and products of a weight without a closed form."""
 
 
 def blocks(length: int, size: int) -> Iterator[slice]:
@@ -43,18 +43,18 @@ class Weight(ABC):
         shape: (N, R), the numbers of anchors and references.
         is_set: Whether every weight is 0 or 1, so that ``&``, ``|`` and ``~`` are defined.
         is_nonnegative: Whether the expression is known to have no negative weight.
-        symmetric_at: The index of the first anchor among the references, if it is known that the anchors are
-            consecutive ones of these, and the weights their rows of a symmetric R x R matrix; else None.
+        symmetric_at: The index of the first anchor among the references, if the anchors are known to be consecutive
+            references, and the weights their rows of a symmetric R x R matrix; else None.
     """
 
     is_learned: bool = False
-    """Whether anything in it requires a gradient."""
+    """Whether any of its tensors requires a gradient."""
     sums_to_one: bool = False
     """Whether every row with a nonzero weight sums to one."""
     within_tiles: bool = True
-    """Whether a tile of weights is cheaper than a tile of similarities, so that a pull is evaluated in tiles."""
+    """Whether a tile of weights is cheaper than a tile of similarities; a pull is then evaluated in tiles."""
     is_sparse: bool = False
-    """Whether its product is cheaper than its tiles where these are evaluated by a kernel."""
+    """Whether its product is cheaper than the evaluation of its tiles by a kernel."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """For user-defined weights, detect learnable tensors and check the shapes of tiles."""
@@ -76,7 +76,7 @@ class Weight(ABC):
         self._row_sums: dict[tuple[torch.dtype, torch.device], Tensor] = {}
         self._supports: dict[torch.device, Tensor] = {}
         self.given_row_sum: Tensor | None = None
-        """The row sums that `with_row_sums` was given."""
+        """The row sums passed to `with_row_sums`."""
 
     @abstractmethod
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Float[Tensor, "n r"]:
@@ -84,11 +84,11 @@ class Weight(ABC):
 
     @property
     def is_symmetric(self) -> bool:
-        """Whether it is known that anchors are the references and w[i, r] = w[r, i]."""
+        """Whether the anchors are known to be the references, with w[i, r] = w[r, i]."""
         return self.symmetric_at == 0 and self.shape[0] == self.shape[1]
 
     def learned(self) -> list[Tensor]:
-        """Return the tensors in it that require a gradient."""
+        """Return its tensors that require a gradient."""
         leaves: dict[Tensor, Tensor] = {}
         _detach_learned(self, leaves)
         return list(leaves)
@@ -98,7 +98,7 @@ class Weight(ABC):
         del rows, columns
 
     def form(self) -> ClosedForm | None:
-        """Return the weight in the form for a kernel, or None if it has to be evaluated as tiles."""
+        """Return the closed form for a kernel, or None if the weight must be evaluated as tiles."""
         return None
 
     def fill(self, out: Float[Tensor, "n r"], rows: slice, columns: slice) -> None:
@@ -119,7 +119,7 @@ class Weight(ABC):
     ) -> None:  # fmt: skip
         """Multiply a tile of e^{s} by the weights in place, or add their logarithms to a tile of logits s.
 
-        ``spare`` is a buffer for a tile of weights; without one it is allocated.
+        ``spare`` is a buffer for a tile of weights; if None, one is allocated.
         """
         weights = torch.empty_like(similarities) if spare is None else spare
         self.fill(weights, rows, columns)
@@ -148,7 +148,7 @@ class Weight(ABC):
     def transposed_products(
         self, anchors: Float[Tensor, "n d"], lengths: Sequence[int], wanted: Sequence[bool]
     ) -> list[Float[Tensor, "_ d"] | None]:
-        """Return `transposed_product` cut into sections of references; None for those that are not wanted."""
+        """Return `transposed_product` cut into sections of references; None for unwanted sections."""
         if not any(wanted):
             return [None for _ in wanted]
         parts = self.transposed_product(anchors).split(list(lengths))
@@ -159,7 +159,7 @@ class Weight(ABC):
         return self.known_row_sum(dtype, torch.device(device)).clone()
 
     def known_row_sum(self, dtype: torch.dtype, device: torch.device) -> Float[Tensor, " n"]:
-        """Return the cached row sums, which must not be modified; those of a learned weight have its gradient."""
+        """Return the cached row sums, which must not be modified; for a learned weight, with its gradient."""
         if self.is_learned:
             if torch.compiler.is_compiling():
                 return self._row_sum(dtype, device)  # differentiated by the compiler
@@ -175,7 +175,7 @@ class Weight(ABC):
         return self.product(torch.ones(self.shape[1], 1, dtype=dtype, device=device)).squeeze(1)
 
     def support(self, device: torch.device | str = "cpu") -> Bool[Tensor, " n"]:
-        """Return which anchors have a nonzero weight; computed once for each device."""
+        """Return a mask of the anchors with a nonzero weight; computed once for each device."""
         return self.known_support(torch.device(device)).clone()
 
     def known_support(self, device: torch.device) -> Bool[Tensor, " n"]:
@@ -197,7 +197,7 @@ class Weight(ABC):
         return support
 
     def dense(self, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Float[Tensor, "n r"]:
-        """Return all N x R weights: for tests, pictures and small problems."""
+        """Return all N x R weights, for tests, pictures and small problems."""
         return self.tile(slice(0, self.shape[0]), slice(0, self.shape[1]), dtype, torch.device(device))
 
     def __repr__(self) -> str:
@@ -218,13 +218,13 @@ class Factors(NamedTuple):
 
     @property
     def symmetric_at(self) -> int | None:
-        """The index of the first anchor among the references, if the weight is symmetric apart from their factors."""
+        """The index of the first anchor among the references, if symmetric apart from the factors of anchors."""
         return self.base.symmetric_at if self.references is None else None
 
     def times(
         self, anchors: Tensor | None, references: Tensor | None, dtype: torch.dtype, device: torch.device
     ) -> "Factors":
-        """Return these times further factors, all in a dtype and on a device."""
+        """Return these factors times further ones, all in one dtype and on one device."""
 
         def product(*factors: Tensor | None) -> Tensor | None:
             moved = [factor.to(device, dtype) for factor in factors if factor is not None]
@@ -234,7 +234,7 @@ class Factors(NamedTuple):
 
 
 def check_part(anchors: Tensor, references: Tensor, offset: int | None, name: str) -> None:
-    """Raise unless anchors are the references from an offset on, if there is one; values are compared on a CPU only."""
+    """Raise unless anchors are the references from an offset on, if given; values are compared on a CPU only."""
     if offset is None or (anchors is references and offset == 0):
         return
     part = references[max(offset, 0) : max(offset, 0) + len(anchors)]
@@ -279,14 +279,14 @@ class Multiply(torch.autograd.Function):
 
 
 Slope = Callable[[slice, slice], Tensor]
-"""The derivative of a scalar with respect to the weights of some rows and columns, or one that broadcasts to it."""
+"""The derivative of a scalar with respect to the weights of some rows and columns, or a tensor to be broadcast."""
 
 
 def with_gradient(value: Tensor, weight: Weight, slope: Callable[[Tensor], Slope], *tensors: Tensor) -> Tensor:
-    """Return a value with the exact gradients of what its weight learns, whose tiles the backward evaluates again.
+    """Return a value with the exact gradients of its weight's learned tensors; the backward recomputes the tiles.
 
     ``slope`` is called in the backward with the gradient of the value, and reads ``tensors``, which must be unchanged.
-    Memory is O(what is learned + tile).
+    Memory is O(learned tensors + tile).
     """
     if not (torch.is_grad_enabled() and weight.is_learned):
         return value
@@ -305,14 +305,14 @@ class _Learned(torch.autograd.Function):
         if torch.is_grad_enabled():
             got = "got a request for second ones (create_graph=True): .detach() what it learns"
             raise RuntimeError(f"expected first derivatives of {ctx.weight}, {got}")
-        tensors, (g,) = ctx.saved_tensors, gradients  # torch raises if they were modified since
+        tensors, (g,) = ctx.saved_tensors, gradients  # torch raises if they have been modified
         with torch.autocast(g.device.type, enabled=False):
             learned_gradients = _gradients(ctx.weight, ctx.slope(g), g)
         return g, None, None, *learned_gradients, *[None] * (len(tensors) - len(learned_gradients))
 
 
 def _gradients(weight: Weight, slope: Slope, like: Tensor) -> list[Tensor]:
-    """Return the gradients of what a weight learns; tiles have the dtype and device of ``like``."""
+    """Return the gradients of a weight's learned tensors; tiles have the dtype and device of ``like``."""
     learned: dict[Tensor, Tensor] = {}
     apart: Weight = _detach_learned(weight, learned)
     totals, flags = [torch.zeros_like(x) for x in learned.values()], set[bool]()
@@ -334,7 +334,7 @@ def _gradients(weight: Weight, slope: Slope, like: Tensor) -> list[Tensor]:
 
 
 def _whole(tile: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Return a method that raises unless a tile has a weight for each row and column: others would be broadcast."""
+    """Wrap `tile` to raise unless a tile has a weight for each row and column: other shapes would be broadcast."""
 
     @functools.wraps(tile)
     def call(weight: Weight, rows: slice, columns: slice, *form: Any) -> Tensor:
@@ -357,7 +357,7 @@ def _is_learned(item: object) -> bool:
 
 
 def _detach_learned(item: Any, learned: dict[Tensor, Tensor]) -> Any:
-    """Return an attribute with a leaf, float32 or wider, for each learned tensor: each has its direct derivative."""
+    """Return an attribute with a leaf, float32 or wider, for each learned tensor, to get its direct derivative."""
     if isinstance(item, Weight):
         result = copy.copy(item)
         vars(result).update({name: _detach_learned(value, learned) for name, value in vars(item).items()})

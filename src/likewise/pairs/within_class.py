@@ -1,4 +1,4 @@
-"""A pair weight that is zero between classes: evaluated, summed and multiplied in blocks of classes of one size."""
+"""Pair weights that are zero between classes, evaluated, summed and multiplied in blocks of classes of one size."""
 
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -15,13 +15,13 @@ BLOCK = 2**18
 """The number of weights computed at a time, unless a single row has more."""
 
 MAX_KEPT = 2**21
-"""Up to this many weights, and how they deviate from uniform ones, are kept once computed; more are recomputed."""
+"""Up to this many weights, and their deviations from uniform ones, are kept once computed; more are recomputed."""
 
 
 class Block(NamedTuple):
     """G classes of one size, or some anchors of one class.
 
-    The rows and columns are the positions of its anchors and references when all are sorted by class.
+    Rows and columns are the positions of its anchors and references after sorting by class.
     """
 
     rows: slice
@@ -46,16 +46,16 @@ Weighed = Iterator[tuple[Block, Float[Tensor, "g n m"]]]
 class WithinClass(PairWeight):
     r"""Abstract: weights $w_{ir} \ge 0$ that are zero unless anchor and reference have the same class.
 
-    A subclass defines a block of weights. Anchors and references are sorted by class, and classes by size, so that
-    classes of one size form a batch of small matrices. Python loops over the sizes that occur, at most about √(2N), and
-    over the parts of blocks that would hold more than `BLOCK` weights. Every anchor belongs to one class, so nothing is
-    scattered, and everything is added in the order of the blocks.
+    A subclass defines a block of weights. Anchors and references are sorted by class, and classes by size: classes of
+    one size form a batch of small matrices. Python loops over the different sizes, at most about √(2N), and over the
+    parts of blocks with more than `BLOCK` weights. Every anchor belongs to one class, so nothing is scattered, and
+    everything is added in the order of the blocks.
 
     Args:
         labels: Class of each anchor, any integers, shape (N,).
         reference_labels: Class of each reference, shape (R,); the same tensor when anchors are the references.
-        further: Labels of other lists whose members a block should contain.
-        uniform: Weights of the same sums, the same for all positives of an anchor: what a pull has within tiles.
+        further: Labels of other lists whose members a block should also contain.
+        uniform: Weights with the same row sums, equal for all positives of an anchor: the part of a pull within tiles.
 
     Memory:
         O(N + R), a block, and up to `MAX_KEPT` weights.
@@ -75,15 +75,15 @@ class WithinClass(PairWeight):
         self._apart: list[Float[Tensor, "g n m"]] = []
 
     def split(self) -> Split:
-        """Split it into uniform weights, as cheap within tiles as SupCon's pull, and how it differs from them."""
+        """Split the weights into uniform ones, as cheap within tiles as SupCon's pull, and deviations from these."""
         return super().split() if self.uniform is None else Split(self.uniform, Deviation(self, self.uniform))
 
     @abstractmethod
     def weights(self, block: Block) -> Float[Tensor, "g n m"]:
-        """Return the weights of a block: for each of its classes, those of all its anchors and references."""
+        """Return the weights of a block: for each of its classes, all anchors by all references."""
 
     def positives(self, block: Block) -> Bool[Tensor, "g n m"]:
-        """Return which pairs of a block have a weight where weights are uniform: all of them."""
+        """Return a mask of the pairs of a block with a uniform weight: all of them."""
         anchors, references = block.members[:2]
         return anchors.new_ones(*anchors.shape, references.shape[1], dtype=torch.bool)
 
@@ -111,7 +111,7 @@ class WithinClass(PairWeight):
         return weights
 
     def tile(self, rows: slice, columns: slice, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """Return any tile, collected from all blocks: for tests and pictures."""
+        """Return any tile, collected from all blocks, for tests and pictures."""
         n, r = rows.stop - rows.start, columns.stop - columns.start
         tile = torch.zeros(n, r, dtype=dtype, device=device)
         for block, weights in self._weighed():
@@ -128,7 +128,7 @@ class WithinClass(PairWeight):
         return self.transposed_times(self._weighed(), anchors)
 
     def times(self, weighed: Weighed, references: Float[Tensor, "r d"]) -> Float[Tensor, "n d"]:
-        """Return the product of weights that are given by blocks with the references."""
+        """Return the product of weights, given as blocks, with the references."""
         references = references[self._orders[1].to(references.device)]
         result = references.new_zeros(self.shape[0], references.shape[1])
         for block, weights in weighed:
@@ -137,7 +137,7 @@ class WithinClass(PairWeight):
         return _restored(result, self._orders[0])
 
     def transposed_times(self, weighed: Weighed, anchors: Float[Tensor, "n d"]) -> Float[Tensor, "r d"]:
-        """Return the product of the transpose of weights that are given by blocks with the anchors."""
+        """Return the product of transposed weights, given as blocks, with the anchors."""
         anchors = anchors[self._orders[0].to(anchors.device)]
         result = anchors.new_zeros(self.shape[1], anchors.shape[1])
         for block, weights in weighed:
@@ -146,7 +146,7 @@ class WithinClass(PairWeight):
         return _restored(result, self._orders[1])
 
     def deviations(self) -> Weighed:
-        """Yield for each block how its weights differ from uniform ones; see `Deviation`."""
+        """Yield each block with the deviations of its weights from uniform ones; see `Deviation`."""
         for k, (block, weights) in enumerate(self._weighed()):
             if k < len(self._apart):
                 yield block, self._apart[k]
@@ -169,7 +169,7 @@ class WithinClass(PairWeight):
 class Deviation(PairWeight):
     """The deviation of weights within classes from uniform ones, d = w − u: each row sums to zero.
 
-    Multiplied as they are, instead of as a difference of two products, small deviations have small rounding errors.
+    Multiplied directly, instead of as a difference of two products, small deviations have small rounding errors.
     """
 
     within_tiles = False
@@ -189,7 +189,7 @@ class Deviation(PairWeight):
 
 
 def _in_order(labels: tuple[Tensor, ...]) -> tuple[list[Tensor], list[list[int]]]:
-    """Return each list's members sorted by class, and of each size classes and members; synchronise a GPU once."""
+    """Return lists' members sorted by class, and the classes and members of each size; synchronise a GPU once."""
     values, keys = torch.unique(torch.cat(labels), return_inverse=True)
     keys = keys.split([len(of_list) for of_list in labels])
     counts = torch.stack([torch.bincount(key, minlength=len(values)) for key in keys], dim=1)

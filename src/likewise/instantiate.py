@@ -1,4 +1,4 @@
-"""Instantiate classes from a configuration: a class path with its arguments.
+"""Instantiation of classes from a configuration: a class path with its arguments.
 
 A configuration names classes, and making an object runs code: trust a configuration like code. But each place accepts
 only subclasses of the class expected there.
@@ -21,24 +21,24 @@ PLAIN_TYPES = {type(None), object, list, dict, int, float, bool, str}
 
 
 class Described:
-    """Base of parts that remember what they were made with, so that a run that is given one can record it."""
+    """Base class of parts that remember their constructor's arguments, for a run to record."""
 
     def __new__(cls, *args: Any, **options: Any) -> Self:
-        """Make the part, which its class then initialises."""
+        """Make the part and keep its arguments; its class then initialises it."""
         made = super().__new__(cls)
         made.__dict__["_made_with"] = args, options
         return made
 
 
 class Spec(TypedDict):
-    """A part in a configuration: its class, as module.Name, and its arguments, among them Specs of nested parts."""
+    """A part in a configuration: its class, as module.Name, and its arguments, including Specs of nested parts."""
 
     class_path: str
     init_args: dict[str, Any]
 
 
 def path_of(cls: type) -> str:
-    """Return the import path of a class; of the script that is run, by its file, if importing that runs nothing.
+    """Return the import path of a class; for the running script, by its file, if importing that runs nothing.
 
     Without `if __name__ == "__main__":`, as in a notebook, it is __main__.Name, which other processes don't find.
     """
@@ -60,7 +60,7 @@ def class_of(class_path: str, base: type | tuple[type, ...]) -> type:
     except (ImportError, AttributeError) as error:
         missing = getattr(error, "name", None)
         if isinstance(error, ImportError) and missing and not f"{module}.".startswith(f"{missing}."):
-            raise  # the module exists, but what it imports does not
+            raise  # the module exists, but one of its imports does not
         lacks = f"the module {module} does not have" if isinstance(error, AttributeError) else "is not found"
         remedy = "give module.Name of an installed module, or of a file in this folder"
         if module == MAIN:
@@ -75,7 +75,7 @@ def class_of(class_path: str, base: type | tuple[type, ...]) -> type:
 
 
 def instantiate(spec: Mapping[str, Any], base: type | tuple[type, ...] = object, **filled: Any) -> Any:
-    """Make a part that inherits from `base`, and before it those nested in it; `filled` arguments take precedence."""
+    """Make a part that inherits from `base`, after the parts nested in it; `filled` arguments take precedence."""
     cls = class_of(spec["class_path"], base)
     init_args = arguments(cls, spec.get("init_args") or {}) | filled
     if lacks := _required(cls) - init_args.keys():
@@ -87,7 +87,7 @@ def instantiate(spec: Mapping[str, Any], base: type | tuple[type, ...] = object,
 
 
 def _required(cls: type) -> set[str]:
-    """Return the names of the arguments without which a class can't be made, as far as it tells."""
+    """Return the names of a class's required arguments, as far as its signature tells."""
     with suppress(ValueError, TypeError):  # some classes in C have no signature
         return {
             name
@@ -98,7 +98,7 @@ def _required(cls: type) -> set[str]:
 
 
 def instantiate_all(values: Any, base: type[T]) -> list[T] | None:
-    """Return the parts of an option that takes one or several, and make those that are specs; None: not given."""
+    """Return the parts of an option that takes one or several, and instantiate its specs; None: not given."""
     if values is None:
         return None
     return [part if isinstance(part, base) else instantiate(part, base) for part in as_list(values)]
@@ -123,13 +123,13 @@ def describe(self: object) -> str:
 
 
 def spec_of(part: object) -> dict[str, Any]:
-    """Describe a part by what it keeps of its constructor's arguments under their names, and else by their defaults."""
+    """Return the spec of a part, with its attributes as the arguments of their names, and else the defaults."""
     init_args = defaults(type(part), vars(part))
     return {"class_path": _public_path(type(part)), **({"init_args": init_args} if init_args else {})}
 
 
 def defaults(cls: type, overrides: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the arguments of a class that are plain values: those given, and else those that it has by default."""
+    """Return the arguments of a class that have plain values, from the overrides or else by default."""
     known = inspect.signature(cls).parameters
     values = {name: (overrides or {}).get(name, parameter.default) for name, parameter in known.items()}
     plain = {
@@ -160,12 +160,12 @@ _LOST = object()
 
 
 def plain_value(value: Any) -> Any:
-    """Convert a value to plain configuration data; `_LOST` if it has no such form."""
+    """Return a value as plain configuration data; `_LOST` if that is impossible."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Path):
         return str(value)
-    if getattr(value, "ndim", None) == 0 and not getattr(value, "requires_grad", False):  # of NumPy or torch
+    if getattr(value, "ndim", None) == 0 and not getattr(value, "requires_grad", False):  # a scalar of NumPy or torch
         return value.item()
     if isinstance(value, list | tuple):
         several = [plain_value(entry) for entry in value]
@@ -197,7 +197,7 @@ def _make(value: Any, owner: type, parameter: str) -> Any:
     hint = _hint(owner, parameter) if isinstance(value, list | str) else None
     kinds = (hint, *get_args(hint))
     if isinstance(value, list):
-        made = [_make(item, owner, parameter) for item in value]  # a file of options has tuples as lists
+        made = [_make(item, owner, parameter) for item in value]  # a file of options writes tuples as lists
         return tuple(made) if any(get_origin(annotation) is tuple for annotation in kinds) else made
     if isinstance(value, str) and timedelta in kinds and str not in kinds:
         hours, minutes, seconds = map(float, value.split(":"))
@@ -206,7 +206,7 @@ def _make(value: Any, owner: type, parameter: str) -> Any:
 
 
 def replaced(value: Any, part: object) -> Any:
-    """Put a part that is built in the place of every spec of its class."""
+    """Replace every spec of a part's class by the part itself."""
     if is_spec(value) and value["class_path"].rpartition(".")[2] == type(part).__name__:
         return part
     return {name: replaced(nested, part) for name, nested in value.items()} if isinstance(value, Mapping) else value
@@ -238,7 +238,7 @@ def _find_classes(owner: type, parameter: str) -> tuple[type, ...]:
 
 
 def _hint(owner: type, parameter: str) -> Any:
-    """Return the annotation of a constructor's parameter, or that of a parent's if it is passed on."""
+    """Return the annotation of a constructor's parameter, or of its parent's if the parameter is passed on."""
     for cls in owner.__mro__:
         try:
             hints = get_type_hints(cls.__init__)

@@ -1,4 +1,4 @@
-"""Our losses with the calls of other libraries' own, for their trainers; none of these is imported here."""
+"""Losses with the call signatures of other libraries, for their trainers; none of the libraries is imported here."""
 
 import inspect
 from collections.abc import Iterable
@@ -22,19 +22,19 @@ class ForMetricLearning(nn.Module):
 
     Args:
         loss: A loss of this library that takes embeddings and labels.
-        prototypes: `Prototypes`, if the loss takes these; give the parameters to an optimizer, and where
-            there are several processes the whole to DistributedDataParallel.
+        prototypes: `Prototypes`, if the loss takes them; give the parameters to an optimizer, and for several processes
+            the whole module to DistributedDataParallel.
         queue: A `Queue` of earlier embeddings, for a loss that takes one, in place of `CrossBatchMemory`.
 
     Returns:
         A call on embeddings and labels returns the loss; with a queue the embeddings are enqueued afterwards.
 
     Raises:
-        ValueError: If a miner's tuples are given, or what the loss does not take, if its prototypes are missing, or if
-            the loss or its prototypes are no module.
+        ValueError: If a miner's tuples or inputs unknown to the loss are given, if its prototypes are missing, or if
+            the loss or its prototypes are not modules.
 
     Memory:
-        That of the loss and of the queue.
+        The memory of the loss and of the queue.
 
     Source:
         Musgrave, Belongie, Lim, "PyTorch Metric Learning", 2020.
@@ -75,7 +75,7 @@ class ForMetricLearning(nn.Module):
         ref_emb: Tensor | None = None,
         ref_labels: Tensor | None = None,
     ) -> Tensor:
-        """Return the loss of embeddings, (N, D), and classes, (N,), with references instead of the batch if given."""
+        """Return the loss of embeddings, (N, D), and classes, (N,), against references, if given, or the batch."""
         if indices_tuple is not None:
             raise ValueError(
                 "expected no pairs of a miner, got indices_tuple: leave the miner out, and give the loss its selection "
@@ -108,17 +108,17 @@ def _check_taken(loss: nn.Module, names: Iterable[str]) -> None:
 class ForOpenClip(nn.Module):
     """CLIP's loss, or SigLIP's, for the trainer of open_clip, exact on any number of processes.
 
-    `open_clip_train.main.create_loss = ForOpenClip.create` replaces open_clip's own by it.
+    `open_clip_train.main.create_loss = ForOpenClip.create` replaces open_clip's own loss.
 
     Args:
         sigmoid: Whether to compute SigLIP's loss, for a model with ``logit_bias``, instead of CLIP's.
         gather_distributed: Whether to contrast with the texts of all processes.
 
     Returns:
-        A call on what a model returns gives the loss, or with ``output_dict=True`` a dictionary of it.
+        A call on a model's outputs returns the loss, or with ``output_dict=True`` a dictionary that holds it.
 
     Raises:
-        ValueError: If the model has no logit_bias for SigLIP's, or has one for CLIP's, or sigmoid is no boolean.
+        ValueError: If the model has no logit_bias for SigLIP, or has one for CLIP, or if sigmoid is not a boolean.
 
     Memory:
         O(B·D + tile), where B counts all processes' samples.
@@ -170,7 +170,7 @@ class ForOpenClip(nn.Module):
         else:
             loss = SigLIPLoss(
                 temperature=1 / logit_scale.to(torch.promote_types(logit_scale.dtype, torch.float32)),
-                bias=logit_bias + 0,  # not the parameter itself, which is the model's
+                bias=logit_bias + 0,  # not the parameter itself, which belongs to the model
                 normalize=False,
                 gather_distributed=self.gather_distributed,
             )(image_features, text_features)
@@ -181,28 +181,28 @@ class ForOpenClip(nn.Module):
 class ForSentences(nn.Module):
     """A loss for the trainer of sentence-transformers: columns of texts in, the loss of their embeddings out.
 
-    What the columns are is what the loss takes: anchor and positive, and negatives for `InfoNCELoss` (any number) and
+    The columns follow the inputs of the loss: anchor and positive, and negatives for `InfoNCELoss` (any number) and
     `TripletLoss` (one); views for `NTXentLoss` and `DCLLoss`; texts and a column ``label`` for `SupConLoss` and other
     losses of classes, where several columns of texts are views.
 
     Args:
         model: The SentenceTransformer.
         loss: A loss of this library, or a module of your own that takes embeddings, one argument for each column or
-            ``(embeddings, labels)``. With ``gather_distributed=True`` it contrasts with the texts of all processes.
-            What it learns, such as a temperature, is averaged over processes, as the trainer does with the model, but
-            is not in the trainer's checkpoints: save and load ``loss.state_dict()`` to resume.
-        chunk_size: Texts at a time, so that memory is that of one chunk (see `likewise.models.in_chunks`); None: all.
-        ids_in_labels: Whether the column ``label`` says which document each positive is, an integer, or those of
-            positive and negatives, 1 + K, so that `InfoNCELoss` does not push a text away from a copy of its positive.
+            ``(embeddings, labels)``. With ``gather_distributed=True`` it contrasts with the texts of all processes. Its
+            parameters, such as a temperature, have their gradients averaged over processes like the model's, but are
+            not in the trainer's checkpoints: save and load ``loss.state_dict()`` to resume.
+        chunk_size: Number of texts at a time, to hold one chunk in memory (see `likewise.models.in_chunks`); None: all.
+        ids_in_labels: Whether the column ``label`` holds document numbers, an integer for each positive, or 1 + K for
+            positive and negatives: `InfoNCELoss` then does not push a text away from a copy of its positive.
 
     Returns:
         A call on the features of each column, and labels, returns the loss.
 
     Raises:
-        ValueError: If the columns are not what the loss takes, or an argument is of another kind.
+        ValueError: If the columns do not match the inputs of the loss, or an argument is of the wrong kind.
 
     Memory:
-        The embeddings, the loss's own, and the activations of chunk_size texts.
+        The embeddings, the memory of the loss, and the activations of chunk_size texts.
 
     Source:
         Reimers, Gurevych, "Sentence-BERT", 2019.
@@ -228,7 +228,7 @@ class ForSentences(nn.Module):
                 f"expected a model, and then a loss that is made, such as InfoNCELoss(), got {got} as loss"
             )
         self.model, self.loss, self.chunk_size, self.ids_in_labels = model, loss, chunk_size, ids_in_labels
-        for parameter in loss.parameters():  # the trainer distributes the model alone
+        for parameter in loss.parameters():  # the trainer distributes only the model
             if parameter.requires_grad:
                 parameter.register_hook(_mean_over_processes)
 
@@ -246,11 +246,11 @@ class ForSentences(nn.Module):
         return self.loss(*arguments.args, **arguments.kwargs)
 
     def get_config_dict(self) -> dict[str, Any]:
-        """Return what sentence-transformers writes about the loss into a model card."""
+        """Return the description of the loss that sentence-transformers writes into a model card."""
         return {"loss": repr(self.loss), "chunk_size": self.chunk_size}
 
     def _start_anew(self) -> None:
-        """Clear the loss's gradients where the model's are: until version 6.2 the trainer clears the model's alone."""
+        """Clear the loss's gradients if the model's are: until version 6.2, the trainer clears only the model's."""
         trained = [parameter.grad for parameter in self.model.parameters() if parameter.requires_grad]
         if torch.is_grad_enabled() and trained and all(gradient is None for gradient in trained):
             self.loss.zero_grad()

@@ -1,4 +1,4 @@
-"""Losses, one file a family: each class has its equation and pair weights; `likewise.losses.base` what they share."""
+"""Losses, one file per family: each class has its equation and pair weights; `likewise.losses.base` is their base."""
 
 from likewise.losses.base import ContrastiveLoss, Loss, LossOptions
 from likewise.losses.class_pairs import ContrastiveMarginLoss, LiftedStructureLoss, MultiSimilarityLoss

@@ -1,4 +1,4 @@
-"""The base of all losses: options and checks of them, gathering rows, and reducing the loss per row.
+"""The base classes of all losses: their options and checks, the gathering of rows, and the reduction of row losses.
 
 A loss is defined by its pair weights: its ``forward`` calls `ContrastiveLoss.rows`, builds pull and push for those
 rows, and passes both to `ContrastiveLoss.evaluate`.
@@ -34,17 +34,17 @@ MIN_TEMPERATURE, MAX_TEMPERATURE = 0.01, 100.0
 
 
 class LossOptions(TypedDict, total=False):
-    """Options that every contrastive loss takes in addition to its own parameters.
+    """Options of every contrastive loss, in addition to its own parameters.
 
     Args:
         reduction: "mean" over the active anchors, "sum", or "none" for one loss per row, (N,), 0 on inactive ones.
             With V views, or (B, V, D), view v of sample b is row v·B + b. Default: "mean".
         normalize: Whether the loss L2-normalises the embeddings. Default: True.
-        gather_distributed: Whether to contrast with the references of all processes. The loss is then that of the whole
-            batch, and its gradient, averaged over processes, is that of one process holding everything. Default: False.
-        backend: How the equation is evaluated: "tiled", "dense", "triton" (NVIDIA GPUs), or "auto": "tiled", and one
-            matrix of up to 65,536 pairs. On a GPU a CUDA graph can hold a step: docs/backends.md has its three lines.
-            Default: "auto".
+        gather_distributed: Whether to contrast with the references of all processes. The loss then covers the whole
+            batch, and its gradient, averaged over processes, matches one process holding everything. Default: False.
+        backend: How the equation is evaluated: "tiled", "dense", "triton" (NVIDIA GPUs), or "auto": "tiled", with a
+            single matrix for up to 65,536 pairs. On a GPU, three lines capture a step in a CUDA graph: see
+            docs/backends.md. Default: "auto".
     """
 
     reduction: Reduction
@@ -72,13 +72,13 @@ def scalar(value: float | Tensor, rows: Tensor) -> Tensor:
 
 
 def wide(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-    """Return both in float32 or wider, so that the sum of several gradients is rounded once."""
+    """Return both tensors in float32 or wider: the sum of several gradients is then rounded only once."""
     dtype = torch.promote_types(torch.promote_types(first.dtype, second.dtype), torch.float32)
     return first.to(dtype), second.to(dtype)
 
 
 def naming_options(constructor: Callable[..., None]) -> Callable[..., None]:
-    """Return a constructor that names its options if it gets an unknown one, before Python asks for missing ones."""
+    """Return a constructor that lists its options on an unknown one, before Python asks for missing ones."""
     every = list(inspect.signature(constructor).parameters.values())
     passed_on = [param for param in every if param.kind is param.VAR_KEYWORD]
     if any(LossOptions.__name__ not in str(param.annotation) for param in passed_on):
@@ -102,14 +102,14 @@ def naming_options(constructor: Callable[..., None]) -> Callable[..., None]:
 
 
 class Loss(Described, nn.Module, ABC):
-    """Abstract base class of all losses, of embeddings or of what is computed from them.
+    """Abstract base class of all losses, of embeddings or of quantities computed from them.
 
-    Each raises a ValueError: when it is made, if a parameter is unknown or out of range; in a call, if shapes, lengths
-    or devices do not match, labels are not of its kind or not among its classes, or a value is not finite. Values are
-    checked on the CPU only, as a GPU would have to be waited for.
+    A loss raises a ValueError when it is made, if a parameter is unknown or out of range, and in a call, if shapes,
+    lengths or devices do not match, labels are of another kind or outside its classes, or a value is not finite. Values
+    are checked on the CPU only, since checking them on a GPU would synchronise.
 
     Attributes:
-        label_kinds: Which kinds of labels its forward takes: "classes", "label sets", both or neither.
+        label_kinds: The kinds of labels that its forward takes: "classes", "label sets", both or neither.
         recommended_inputs: Names of the further inputs, such as "KeyQueue", that `likewise train` uses with this loss
             unless others are given.
         last: Statistics of the last step by name, detached.
@@ -120,8 +120,8 @@ class Loss(Described, nn.Module, ABC):
     last: dict[str, Tensor]
 
     supports_fullgraph: bool = False
-    """Whether `torch.compile` can take it as one graph, of pair weights with the backend "dense" from torch 2.13 on; if
-    not, it runs outside graphs."""
+    """Whether `torch.compile` can take it as one graph: a loss of pair weights with the backend "dense", from torch
+    2.13 on. Otherwise it runs outside graphs."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -140,7 +140,7 @@ class Loss(Described, nn.Module, ABC):
         return frozenset()
 
     def extra_repr(self) -> str:
-        """Return what ``repr`` shows: the parameters that are not tensors, and which are learned."""
+        """Return the settings that ``repr`` shows: all parameters except tensors, and which of them are learned."""
         shown = ((name, "learned" if isinstance(value, nn.Parameter) else value) for name, value in self._settings())
         return ", ".join(f"{name}={value!r}" for name, value in shown if not isinstance(value, Tensor))
 
@@ -155,7 +155,7 @@ class Loss(Described, nn.Module, ABC):
 
 
 def _limit(log_temperature: Tensor) -> None:
-    # in place: a clamped one would have no gradient
+    # in place: a clamped copy would have no gradient
     log_temperature.data.clamp_(math.log(MIN_TEMPERATURE), math.log(MAX_TEMPERATURE))
 
 
@@ -167,30 +167,30 @@ def _supports_fullgraph(loss: Any, *_: Any, ids: Any = None, guide_queries: Any 
 
 
 class ContrastiveLoss(Loss):
-    """Abstract base class of the losses that are defined by pair weights.
+    """Abstract base class of the losses defined by pair weights.
 
     Args:
         temperature: τ, a positive number, or a 0-d or (1,) tensor or parameter, which then receives a gradient.
-            "learned": the loss learns its logarithm, starting from the number of its own class, and keeps τ within
-            0.01 … 100. Pass the parameters of the loss to the optimizer, too.
-        **options: The options that all contrastive losses take; see `LossOptions`.
+            "learned": the loss learns its logarithm, starting from the default of its class, and keeps τ within 0.01 …
+            100. Pass the parameters of the loss to the optimizer, too.
+        **options: The options of all contrastive losses; see `LossOptions`.
 
     Attributes:
-        last: Statistics of the last step, detached: ``"active_anchors"``, how many there were (over all processes, if
-            gathered), ``"positives_per_anchor"``, shape (N,), of this process's rows, and a tensor's ``"temperature"``.
+        last: Statistics of the last step, detached: ``"active_anchors"``, their number (over all processes, if
+            gathered), ``"positives_per_anchor"``, shape (N,), for this process's rows, and a tensor ``"temperature"``.
         log_temperature: The logarithm of a learned temperature, a parameter of shape (1,), which FSDP2 can shard.
 
     Memory:
-        "tile", in the memory of a loss, is what is held of the similarities at a time: a few blocks, each of 1 MiB in
-        float32 on a CPU, for every thread, and of 64 MiB on a GPU; see `likewise.operator.tiles`.
+        "tile", in the memory of a loss, stands for the similarities held at a time: a few blocks, each of 1 MiB in
+        float32 for every thread of a CPU, or of 64 MiB on a GPU; see `likewise.operator.tiles`.
     """
 
     temperature: float | Tensor
-    _told = False  # that no anchor was active
+    _told = False  # whether it has warned that no anchor was active
     weight_by_pull: ClassVar[bool] = False
     """Whether a row is weighted by the sum of its pull, instead of by 1."""
     selects: ClassVar[bool] = False
-    """Whether it selects only those pairs of an anchor that are not yet far enough apart, so that none may be left."""
+    """Whether it selects only an anchor's pairs that are not yet far enough apart; there may then be none."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         if "forward" in vars(cls):
@@ -212,13 +212,13 @@ class ContrastiveLoss(Loss):
         self.backend: Backend = one_of("backend", options.pop("backend", "auto"), Backend)
 
     def __getattr__(self, name: str) -> Any:
-        """Return a temperature learned by its logarithm; not a property, as any other one is a plain attribute."""
+        """Return a temperature from its learned logarithm; no property, as any other one is a plain attribute."""
         if name == "temperature" and "log_temperature" in self._parameters:
             return self.log_temperature.exp()
         return super().__getattr__(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; a log-temperature that FSDP2 replaces, a shard by a whole one, is limited to its range."""
+        """Set an attribute; limit a log-temperature to its range before FSDP2 replaces it, a shard by a whole one."""
         if name == "log_temperature" and name in self._parameters:
             _limit(self.log_temperature)
         super().__setattr__(name, value)
@@ -232,11 +232,11 @@ class ContrastiveLoss(Loss):
         """Return, in words, the settings that must be the same on all ranks when rows are gathered."""
         shown = {name: "a tensor" if isinstance(value, Tensor) else repr(value) for name, value in self._settings()}
         if isinstance(self.temperature, Tensor):
-            shown["temperature"] = f"a tensor of {float(self.temperature.detach())!r}"  # one for all rows, of any rank
+            shown["temperature"] = f"a tensor of {float(self.temperature.detach())!r}"  # one for all ranks' rows
         return {"loss": type(self).__name__} | {name: value for name, value in shown.items() if name != "backend"}
 
     def check(self, inputs: dict[str, Any]) -> None:
-        """Raise if inputs that each match their annotation do not match each other; see `likewise.losses.inputs`."""
+        """Raise if inputs match their own annotations but not each other; see `likewise.losses.inputs`."""
 
     @property
     def gathers(self) -> bool:
@@ -277,8 +277,8 @@ class ContrastiveLoss(Loss):
     ) -> ContrastBatch:  # fmt: skip
         """Turn checked embeddings, (N, D) or (B, V, D), into rows: flattened view-major, and gathered.
 
-        References are gathered too, but not those in ``replicated`` (a queue, prototypes), which every process holds.
-        With ``local``, where anchors meet no references of other processes, nothing is gathered.
+        References are gathered too, except those in ``replicated`` (a queue, prototypes), which every process holds.
+        With ``local``, nothing is gathered: anchors meet no references of other processes.
         """
         rows = ContrastBatch.of(embeddings, references, replicated)
         return rows.gather(self.backend) if self.gathers and not local else rows
@@ -315,7 +315,7 @@ class ContrastiveLoss(Loss):
         Args:
             rows: Queries and references.
             pull: Weights of the references that attract a query, (N, R).
-            push: Weights of those that repel it, (N, R), or several such weights.
+            push: Weights of the references that repel it, (N, R), or a tuple of several.
             positives: The set of pairs with pull, or the number of positives of each query, (N,).
             coefficients: c of each push's log-sum-exp, (N,); None: pull's row sums.
             temperature: τ; None: the loss's own.
@@ -369,9 +369,9 @@ class ContrastiveLoss(Loss):
 
 
 def warn_if_inactive(loss: str, anchors: Tensor, positives: Tensor, *, met: bool) -> bool:
-    """Warn of a batch without active anchors, and return whether it warned; on a GPU or in a graph nothing is read.
+    """Warn about a batch without active anchors, and return whether it warned; on a GPU or in a graph, read nothing.
 
-    With `met`, only if no anchor has a positive: one that has may already meet the loss's demand.
+    With `met`, warn only if no anchor has a positive: an anchor with positives may already satisfy the loss.
     """
     if anchors.device.type != "cpu" or torch.compiler.is_compiling() or not len(positives) or anchors != 0:
         return False

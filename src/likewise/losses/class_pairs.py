@@ -1,4 +1,4 @@
-"""Losses of the pairs of a class and of two: contrastive with margins, multi-similarity, lifted structure."""
+"""Losses of pairs within and across classes: contrastive with margins, multi-similarity, lifted structure."""
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ from likewise.pairs.weight import blocks
 
 
 class ClassLoss(ContrastiveLoss):
-    """Abstract: compares each row of a batch with rows of its class and of others."""
+    """Abstract base class of losses that compare each row with the rows of its own class and of other classes."""
 
     label_kinds = frozenset({"classes"})
 
@@ -41,10 +41,10 @@ class ClassLoss(ContrastiveLoss):
         Args:
             embeddings: One view of each sample, (N, D), or V views, (B, V, D). B below is N for one view.
             labels: Classes of the samples, any integers, (B,).
-            references: Rows to compare with instead of the batch, (R, D), among which no anchor is. Gathered across
+            references: Rows to compare with instead of the batch, (R, D), with no anchor among them. Gathered across
                 processes with ``gather_distributed``.
             reference_labels: Their classes, (R,).
-            queue: Rows to compare with in addition, (Q, D), the same on every process (see `likewise.memory.Queue`).
+            queue: Further rows to compare with, (Q, D), the same on every process (see `likewise.memory.Queue`).
             queue_labels: Their classes, (Q,).
         """
         rows = self.rows(embeddings, references, replicated=() if queue is None else (queue,))
@@ -59,27 +59,27 @@ class ClassLoss(ContrastiveLoss):
 
 @final
 class ContrastiveMarginLoss(ClassLoss):
-    r"""Contrastive loss with margins: pairs of a class shall be similar, pairs of two classes not.
+    r"""Contrastive loss with margins: pull pairs of the same class together, and push pairs of different classes apart.
 
-    With s the cosine, P the pairs of a class and N those of two classes,
+    With s the cosine, P the pairs within a class and N the pairs across classes,
 
     $$
     L = \frac{1}{n_P} \sum_{(i, p) \in P} f(m_P - s_{ip}) + \frac{1}{n_N} \sum_{(i, u) \in N} f(s_{iu} - m_N)
     $$
 
     where $f(x) = \max(0, x)$, or its square, and $n_P$ and $n_N$ are the numbers of pairs with a loss: pairs beyond
-    their margin are done, and do not thin out the others. For rows of length 1, ‖a − b‖² = 2 − 2s: margins of squared
-    distances D are similarities of 1 − D/2.
+    their margin do not dilute the mean. For rows of length 1, ‖a − b‖² = 2 − 2s: margins of squared distances D are
+    similarities of 1 − D/2.
 
     Args:
-        positive_margin: $m_P$: positives that are more similar have no loss.
-        negative_margin: $m_N$: negatives that are less similar have no loss.
+        positive_margin: $m_P$: more similar positives have no loss.
+        negative_margin: $m_N$: less similar negatives have no loss.
         squared: Whether f is squared, so that pairs close to their margin pull or push less.
-        **options: See `LossOptions`. Kernels leave it to tiles.
+        **options: See `LossOptions`. The backend "triton" evaluates it in tiles.
 
     Returns:
-        A call returns L, a scalar; with ``reduction="none"`` the share of each row times their number, (N,), whose mean
-        is L.
+        A call returns L, a scalar; with ``reduction="none"`` each row's share of L times the number of rows, (N,),
+        whose mean is L.
 
     Memory:
         O((N + R)·D + tile).
@@ -129,14 +129,14 @@ class ContrastiveMarginLoss(ClassLoss):
 class MultiSimilarityLoss(ClassLoss):
     r"""Multi-similarity: pull positives above a threshold and push negatives below it, the hardest of each the most.
 
-    With s the cosine, P(i) the other rows of anchor i's class and N(i) those of other classes,
+    With s the cosine, P(i) the other rows of anchor i's class and N(i) the rows of other classes,
 
     $$
     \ell_i = \frac{1}{\alpha} \log \Bigl( 1 + \sum_{p \in P(i)} e^{-\alpha (s_{ip} - \lambda)} \Bigr)
            + \frac{1}{\beta} \log \Bigl( 1 + \sum_{n \in N(i)} e^{\beta (s_{in} - \lambda)} \Bigr)
     $$
 
-    Every row with another one is active. A queue's rows, or those of references, are other rows, and no anchors.
+    Every anchor with another row is active. The rows of a queue or of references are other rows, but never anchors.
 
     Args:
         alpha: α > 0, the scale of positives.
@@ -145,7 +145,7 @@ class MultiSimilarityLoss(ClassLoss):
         epsilon: ε, to keep only positives with s ≤ max_n s_in + ε and negatives with s > min_p s_ip − ε; None: all.
 
     Memory:
-        O((N + R)·D + tile). With ε, similarities are computed twice more, and again wherever the weights are.
+        O((N + R)·D + tile). With ε, similarities are computed twice more, and again wherever the weights are evaluated.
 
     Source:
         Wang, Han, Huang, Dong, Scott, "Multi-Similarity Loss with General Pair Weighting for Deep Metric Learning",
@@ -190,8 +190,8 @@ class MultiSimilarityLoss(ClassLoss):
 class LiftedStructureLoss(ClassLoss):
     r"""Lifted structure: bring each positive pair closer than the negatives of both of its rows.
 
-    With s the cosine, N(i) the rows of other classes than i's, and p another row of i's class, where a queue's rows, or
-    those of references, are rows, but no anchors i,
+    With s the cosine, N(i) the rows of classes other than i's, and p another row of i's class, where the rows of a
+    queue or of references count as rows, but never as anchors i,
 
     $$
     J_{ip} = \log \Bigl( \sum_{n \in N(i)} e^{s_{in} / \tau} + \sum_{n \in N(p)} e^{s_{pn} / \tau} \Bigr)
@@ -199,7 +199,7 @@ class LiftedStructureLoss(ClassLoss):
     $$
 
     τ = ½ and m = ½ are squared distances d² = 2 − 2s with a margin of 1: $e^{1 - d^2}$ for each negative, $+ d^2$ for
-    the pair. The paper has the distance itself.
+    the pair. The paper uses the distance itself.
 
     Args:
         margin: m, in units of the cosine.
@@ -209,12 +209,12 @@ class LiftedStructureLoss(ClassLoss):
         row's sum over its pairs, (N,).
 
     Memory:
-        O((N + R)·D + tile), and one matrix of up to 65,536 pairs. A queue's rows, or those of references, are compared
+        O((N + R)·D + tile), and one matrix of up to 65,536 pairs. The rows of a queue or of references are compared
         with all references, too.
 
     Source:
-        Oh Song, Xiang, Jegelka, Savarese, "Deep Metric Learning via Lifted Structured Feature Embedding", 2016,
-        whose sum over unordered pairs over 2 |P| is this mean.
+        Oh Song, Xiang, Jegelka, Savarese, "Deep Metric Learning via Lifted Structured Feature Embedding", 2016, whose
+        sum over unordered pairs, divided by 2 |P|, is this mean.
 
     Example:
         >>> embeddings = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
@@ -233,7 +233,7 @@ class LiftedStructureLoss(ClassLoss):
         rows = rows.wide()
         far, sets = self._negatives(rows, classes, sections), rows.same_class(classes, sections) & rows.all_others()
         count = sets.row_sum(far.dtype, far.device).where(far != -torch.inf, 0)
-        far = far.clamp(min=-1e30)  # where −∞ would have no gradient
+        far = far.clamp(min=-1e30)  # −∞ would have no gradient
         (z, v), labels, of_others = self.vectors(rows), torch.cat([*sections]), self._of_others(rows, far, sections)
         temperature = scalar(self.temperature, z)
         if self.backend == "auto" and z.device.type == "cpu" and len(z) * len(v) <= MAX_PAIRS:
@@ -255,7 +255,7 @@ class LiftedStructureLoss(ClassLoss):
         return self.outcome(rows, ContrastSpec((Push(~rows.same_class(classes, sections)),))).logsums[0]
 
     def _of_others(self, rows: ContrastBatch, far: Tensor, sections: Sequence[Tensor]) -> Float[Tensor, " r"]:
-        """Return the same for all references: known for those of the batch, computed for the others."""
+        """Return the same for all references: known for the rows of the batch, computed for the others."""
         of_batch = [] if rows.others else [distributed.gather(far, rows.reference_shards) if rows.gathered else far]
         vectors, classes = rows.sections[len(of_batch) :], sections[len(of_batch) :]
         apart = [
@@ -267,7 +267,7 @@ class LiftedStructureLoss(ClassLoss):
 
 @final
 class _Hinges(torch.autograd.Function):
-    """Σ_p max(0, J_ip)² / 2 over positive pairs, in tiles, which the backward computes again."""
+    """Σ_p max(0, J_ip)² / 2 over positive pairs, in tiles, which the backward recomputes."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Tensor:

@@ -23,14 +23,14 @@ class CrossEntropyLoss(Loss):
     $$
 
     with g_ic the logit of row i for class c, and ε the label smoothing. It is PyTorch's own loss, not a contrastive
-    one, and takes none of those losses' options. If every process holds the same number of samples, the mean of the
+    one, and has none of the contrastive options. If every process holds the same number of samples, the mean of the
     processes' losses is the loss of the whole batch.
 
     Args:
-        label_smoothing: ε between 0 and 1, the share of the target that is spread evenly over all classes.
+        label_smoothing: ε between 0 and 1, the share of the target spread evenly over all classes.
 
     Attributes:
-        last: ``"accuracy"``, the share of rows whose largest logit is that of their class; in a tie the first counts.
+        last: ``"accuracy"``, the share of rows with the largest logit at their own class; in a tie the first counts.
 
     Returns:
         A call returns the mean over all rows, a scalar, float32 or wider; 0 for an empty batch.
@@ -86,10 +86,10 @@ class BCELoss(Loss):
     see `CrossEntropyLoss`.
 
     Args:
-        positive_weight: w > 0, the weight of a label that the sample has, relative to 1 for one that it does not have.
+        positive_weight: w > 0, the weight of a label that the sample has, relative to 1 for an absent one.
 
     Attributes:
-        last: ``"micro_f1"``, F1 over all labels of all rows, predicting those with p > 1/2; 0 if there are neither
+        last: ``"micro_f1"``, F1 over all labels of all rows, predicting labels with p > 1/2; 0 if there are neither
             true nor predicted labels.
 
     Returns:
@@ -158,8 +158,8 @@ class AsymmetricLoss(Loss):
 
     Source:
         Ridnik, Ben-Baruch, Zamir, Noy, Friedman, Protter, Zelnik-Manor, "Asymmetric Loss for Multi-Label
-        Classification", 2021, section 2; the defaults are those of its training on MS-COCO. The authors' code sums over
-        rows as well.
+        Classification", 2021, section 2; the defaults are the paper's for MS-COCO. The authors' code sums over rows as
+        well.
 
     Example:
         >>> class_logits, labels = torch.tensor([[2.0, 0.0, -2.0]]), torch.tensor([[1, 0, 0]])
@@ -177,7 +177,7 @@ class AsymmetricLoss(Loss):
         self.clip = check_number("clip", clip, 0, 0.99, "0 to 0.2")
 
     def forward(self, class_logits: Float[Tensor, "..."], labels: Int[Tensor, "b l"]) -> Float[Tensor, ""]:
-        """Return the loss of a batch, whose arguments are those of `BCELoss.forward`."""
+        """Return the loss of a batch; the arguments are the same as in `BCELoss.forward`."""
         rows, sets = _with_label_sets(class_logits, labels)
         self.last = {"micro_f1": _micro_f1(rows.detach(), sets)}
         log_likelihoods = torch.where(sets > 0, self._positive_terms(rows), self._negative_terms(rows))
@@ -197,7 +197,7 @@ class AsymmetricLoss(Loss):
 
 
 def _with_label_sets(class_logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return checked logits as rows (B·V, L), float32 or wider, and the label set of each in the same dtype."""
+    """Return checked logits as rows (B·V, L), float32 or wider, and their label sets in the same dtype."""
     _check_logits(class_logits, "label")
     check_label_sets("labels", labels, "samples", len(class_logits), class_logits.shape[-1])
     rows, sets = _flatten_views(class_logits, labels.to(class_logits.device))

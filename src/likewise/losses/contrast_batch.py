@@ -1,4 +1,4 @@
-"""A batch as rows, gathered from all processes if asked for, and what all ranks must have in common."""
+"""A batch as rows, gathered from all processes if requested, and the facts that must be the same on all ranks."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -23,25 +23,25 @@ class ContrastBatch(NamedTuple):
     """A batch as rows: N anchors, all first views and then all second views, and R references.
 
     References are the batch itself (``references is queries``), the batches of all processes in the order of ranks, or
-    separate references. Next to them are the sections that every process holds completely: a queue, prototypes. All are
-    kept as given; the operator normalises them if required.
+    separate rows. Further sections are held completely by every process: a queue, prototypes. All are kept as given;
+    the operator normalises them if required.
     """
 
     queries: Float[Tensor, "n d"]
     references: Float[Tensor, "r d"]
     views: int
     others: bool
-    """Whether references are separate from the batch, so that no anchor is among them."""
+    """Whether references are separate from the batch: no anchor is then among them."""
     sample_shards: RankSizes
-    """The samples of each process."""
+    """The number of samples of each process."""
     reference_shards: RankSizes
-    """The references of each process."""
+    """The number of references of each process."""
     replicated: tuple[Tensor, ...]
     """Further sections of references, the same on every process."""
     dtype: torch.dtype
     """The dtype in which the operator computes: float32 or wider."""
     exchange: str
-    """The exchange of whole gradients that the backends of all processes take part in; empty: none."""
+    """The exchange of whole gradients supported by the backends of all processes; empty: none."""
 
     @classmethod
     def of(cls, embeddings: Tensor, references: Tensor | None, replicated: tuple[Tensor, ...]) -> "ContrastBatch":
@@ -56,7 +56,7 @@ class ContrastBatch(NamedTuple):
         return cls(queries, here, views, references is not None, samples, rows, replicated, dtype, "")
 
     def gather(self, backend: Backend) -> "ContrastBatch":
-        """Return the same with the references of all processes, for a backend."""
+        """Return this batch with the references of all processes, for a backend."""
         here, rank = self.references, distributed.rank()
         (samples,), (count,) = self.sample_shards.sizes, self.reference_shards.sizes
         mine = samples, count, PRECISIONS.index(here.dtype), exchange_of(backend)
@@ -72,7 +72,7 @@ class ContrastBatch(NamedTuple):
 
     @property
     def sections(self) -> tuple[Tensor, ...]:
-        """All references in the order of the pair weights: those of the batch first."""
+        """All references in the order of the pair weights: first the batch, then the replicated sections."""
         return self.references, *self.replicated
 
     @property
@@ -82,16 +82,16 @@ class ContrastBatch(NamedTuple):
 
     @property
     def part(self) -> LocalAnchors | None:
-        """Access to the anchors of the other processes; None unless the references are the anchors of all of them."""
+        """Access to the anchors of the other processes; None unless the references are all processes' anchors."""
         shards = self.reference_shards
         if self.others or not self.gathered or self.replicated or not self.exchange:
             return None
-        if 0 in shards.sizes:  # all pairs may then be symmetric on one process, and not on the others
+        if 0 in shards.sizes:  # all pairs may then be symmetric on one process, but not on the others
             return None
         return LocalAnchors(shards.offset, functools.partial(distributed.gather, shards=shards))
 
     def of_anchors(self, values: Tensor) -> Tensor:
-        """Expand the samples' values, (B, …), to each anchor, (N, …)."""
+        """Repeat the samples' values, (B, …), for each anchor, (N, …)."""
         return values if self.views == 1 else torch.cat([values] * self.views)
 
     def of_references(self, values: Tensor) -> Tensor | None:
@@ -99,7 +99,7 @@ class ContrastBatch(NamedTuple):
         return distributed.gather(values, self.reference_shards) if self.others or self.gathered else None
 
     def wide(self) -> "ContrastBatch":
-        """Return the rows in the operator's dtype, so that gradients of several uses are summed before rounding."""
+        """Return the rows in the operator's dtype: gradients of several uses are then summed before rounding."""
         queries = self.queries.to(self.dtype)
         references = queries if self.references is self.queries else self.references.to(self.dtype)
         return self._replace(
@@ -142,7 +142,7 @@ class ContrastBatch(NamedTuple):
         return SameSample(anchors, references, offset=self.place)
 
     def same_class(self, anchors: Tensor, sections: Sequence[Tensor]) -> PairWeight:
-        """Return the pairs of a class, including each row with itself; the arguments are what `classes` returns."""
+        """Return the pairs of a class, including each row with itself; the arguments are the results of `classes`."""
         first, *rest = sections
         first_pairs = SameClass(anchors, None if first is anchors else first, offset=self.place)
         return concat([first_pairs, *(SameClass(anchors, section) for section in rest)])
@@ -164,9 +164,9 @@ class ContrastBatch(NamedTuple):
         return concat([self.not_self(), *(AllPairs(len(self.queries), len(section)) for section in self.replicated)])
 
     def aligned(self) -> PairWeight:
-        """Return each anchor's pair with the reference at its own position, where there is one for each."""
+        """Return each anchor's pair with the reference at its own position, if each anchor has one."""
         not_self = NotSelf(len(self.queries), len(self.references), self.reference_shards.offset)
-        return not_self.__invert__()  # torch 2.13 compiles no ~ of an object
+        return not_self.__invert__()  # torch 2.13 cannot compile ~ of an object
 
 
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -176,7 +176,7 @@ REPLICATED_INPUTS = "queue", "queue_labels", "prototypes"
 
 
 def describe_input(name: str, value: Any) -> str:
-    """Describe what must be the same on all ranks about an input of a loss."""
+    """Describe the properties of a loss's input that must be the same on all ranks."""
     if value is None:
         return "none"
     if not isinstance(value, Tensor):
@@ -195,7 +195,7 @@ def describe_input(name: str, value: Any) -> str:
 
 
 def values_of(loss: nn.Module, inputs: Mapping[str, Any]) -> dict[str, str]:
-    """Return checksums of what must be the same on all ranks: what a loss learns, but no shards; inputs held whole."""
+    """Return checksums of values that must be the same on all ranks: a loss's whole parameters, replicated inputs."""
     held = {name: value for name, value in loss.named_parameters() if type(value) is nn.Parameter}
     replicated = {name: value for name, value in inputs.items() if name in REPLICATED_INPUTS}
     held |= {name: value for name, value in replicated.items() if type(value) in {Tensor, nn.Parameter}}
@@ -203,8 +203,8 @@ def values_of(loss: nn.Module, inputs: Mapping[str, Any]) -> dict[str, str]:
 
 
 def checksum(value: Tensor) -> str:
-    """Return a checksum that tells values apart bit for bit, whatever device or processor they are on."""
+    """Return a checksum of the bits of the values, the same on every device and processor."""
     bits = value.detach().contiguous().view(BITS[value.element_size()])
     sums = bits.flatten(1).sum(dim=0, dtype=torch.int64) if bits.ndim > 1 else bits.flatten().to(torch.int64)
-    weights = 2 * torch.arange(len(sums), device=sums.device) + 1  # columns that change places are told apart
+    weights = 2 * torch.arange(len(sums), device=sums.device) + 1  # swapped columns then change the checksum
     return f"{int((sums * weights).sum()) % 2**32:08x}"

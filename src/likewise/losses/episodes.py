@@ -23,17 +23,17 @@ class PrototypicalLoss(ContrastiveLoss):
     \ell_i = \log \sum_{k=1}^{K} e^{s_{ik}} - s_{i y_i} \qquad s_{ik} = -\lVert q_i - \bar v_k \rVert^2 / \tau
     $$
 
-    with q a query's features, y its class within the episode, and $\bar v_k$ the mean of class k's support features. It
-    is the equation of all contrastive losses, with push 1 on every class of the episode, and squared distances in place
-    of inner products. No query is compared with another episode, so it is evaluated episode by episode, from
-    differences, which stay exact where classes lie close together and far from the origin; ``backend`` has no effect.
+    with q a query's features, y its class within the episode, and $\bar v_k$ the mean of class k's support features.
+    This is the equation of all contrastive losses, with push 1 on every class of the episode, and squared distances
+    instead of inner products. No query is compared with another episode, so the loss is evaluated episode by episode,
+    from differences, which stay exact if classes lie close together and far from the origin; ``backend`` has no effect.
 
     Args:
-        **options: See `LossOptions`. Here normalize is False unless given; with it, queries and class means have length
-            1, and s is (2 cos − 2) / τ. Gathered, a query still meets its own episode alone; the mean is over all.
+        **options: See `LossOptions`. Here normalize is False by default; if True, queries and class means have length
+            1, and s is (2 cos − 2) / τ. Gathered, a query still meets only its own episode; the mean is over all.
 
     Attributes:
-        last: Also ``"accuracy"``, the share of queries whose nearest class mean is that of their class.
+        last: Also ``"accuracy"``, the share of queries whose own class mean is the nearest.
 
     Memory:
         O((E·Q + E·K)·D + E·Q·K).
@@ -59,11 +59,11 @@ class PrototypicalLoss(ContrastiveLoss):
         class_means: Annotated[Float[Tensor, "e k d"], Episodic()],
         query_labels: Annotated[Int[Tensor, "e q"], Episodic()],
     ) -> Float[Tensor, "..."]:
-        """Return the loss of a batch of episodes; of single queries in the order of ``query_labels.flatten()``.
+        """Return the loss of a batch of episodes; losses of single queries are ordered as ``query_labels.flatten()``.
 
         Args:
             query_features: Features of each episode's queries, (E, Q, D).
-            class_means: For each class of each episode the mean of its support features, (E, K, D).
+            class_means: The mean support features of each class of each episode, (E, K, D).
             query_labels: Each query's class within its episode, 0 … K − 1, (E, Q).
         """
         rows = self.rows(query_features.flatten(0, 1), class_means.flatten(0, 1), local=True)
@@ -91,8 +91,8 @@ class PrototypicalLoss(ContrastiveLoss):
 class _SquaredDistances(torch.autograd.Function):
     """Squared distances of queries, (E, Q, D), to class means, (E, K, D), from differences, class by class.
 
-    They are summed in float64, and returned in it, so that differences between them keep their digits. The backward
-    takes the differences anew, in O(E·(Q + K)·D + E·Q·K), and can be differentiated again.
+    They are summed and returned in float64, to keep the digits of differences between them. The backward recomputes the
+    differences, in O(E·(Q + K)·D + E·Q·K), and can be differentiated again.
     """
 
     @staticmethod
@@ -131,13 +131,13 @@ class PatchLoss(ContrastiveLoss):
 
     Args:
         scale: 1/τ > 0, a number, or a 0-d or (1,) tensor or parameter, which then receives a gradient.
-        **options: See `LossOptions`. Gathered, a cell still meets its own episode alone; the mean is over all cells.
+        **options: See `LossOptions`. Gathered, a cell still meets only its own episode; the mean is over all cells.
 
     Memory:
         O((E·Q·H·W + E·K)·D + tile).
 
     Source:
-        Liu et al., "Learning a Few-shot Embedding Model with Contrastive Learning", 2021; the values are those of the
+        Liu et al., "Learning a Few-shot Embedding Model with Contrastive Learning", 2021; the values agree with the
         authors' code. `InfoPatchLoss` adds the global loss.
 
     Example:
@@ -161,7 +161,7 @@ class PatchLoss(ContrastiveLoss):
         support_maps: Annotated[Float[Tensor, "e k d h2 w2"], Episodic()],
         cell_labels: Annotated[Int[Tensor, "e q h w"], Episodic()],
     ) -> Float[Tensor, "..."]:
-        """Return the loss of a batch of episodes; of single cells in the order of ``cell_labels.flatten()``.
+        """Return the loss of a batch of episodes; losses of single cells are ordered as ``cell_labels.flatten()``.
 
         Args:
             query_maps: Feature maps of each episode's queries, (E, Q, D, H, W).
@@ -198,27 +198,27 @@ class InfoPatchLoss(Loss):
 
     The local loss is `PatchLoss`: identify the class of a query's cell among the classes of its episode. The global
     loss is a classifier's cross-entropy: identify the class of every cell, of supports and queries, among all training
-    classes. How supports are masked and queries mixed is decided by the batches and inputs that it is trained with.
+    classes. The batches and inputs of the training decide how supports are masked and queries mixed.
 
     Args:
         scale: 1/τ > 0 of the local loss.
         local_weight: w_l ≥ 0.
-        global_weight: w_g ≥ 0. With 0 no classifier is asked for.
+        global_weight: w_g ≥ 0. With 0 no classifier is needed.
         backend: See `LossOptions`.
 
     Attributes:
         last: ``"local_loss"``, and with a classifier ``"global_loss"`` and ``"global_accuracy"``, the share of cells
-            whose largest logit is that of their class.
+            with the largest logit at their own class.
 
     Returns:
         A call returns a scalar. If every process holds the same number of episodes, the mean of the processes' losses
         is the loss of all of them.
 
     Memory:
-        That of `PatchLoss`, and O(cells·C).
+        The same as `PatchLoss`, and O(cells·C).
 
     Source:
-        Liu et al., "Learning a Few-shot Embedding Model with Contrastive Learning", 2021; the weights are those of the
+        Liu et al., "Learning a Few-shot Embedding Model with Contrastive Learning", 2021; the weights agree with the
         authors' code.
 
     Example:
@@ -249,7 +249,7 @@ class InfoPatchLoss(Loss):
 
     @property
     def unused(self) -> frozenset[str]:
-        """Names of the forward arguments that it does not use with these weights."""
+        """Names of the forward arguments unused with these weights."""
         return frozenset() if self.global_weight else frozenset({"map_logits", "map_labels"})
 
     def forward(
@@ -267,8 +267,8 @@ class InfoPatchLoss(Loss):
             query_maps: Feature maps of each episode's queries, (E, Q, D, H, W).
             support_maps: One feature map for each class of each episode, (E, K, D, H', W').
             cell_labels: Each cell's class within its episode, 0 … K − 1, (E, Q, H, W).
-            map_logits: For each cell of M images one logit for each of the C training classes, (M, H, W, C). Needed
-                unless global_weight is 0.
+            map_logits: Logits of the C training classes for each cell of M images, (M, H, W, C). Needed unless
+                global_weight is 0.
             map_labels: The training class of each of these cells, 0 … C − 1, (M, H, W).
         """
         local = self.patch(query_maps, support_maps, cell_labels)
@@ -283,7 +283,7 @@ class InfoPatchLoss(Loss):
 
 
 def _cells(map_logits: Tensor | None, map_labels: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return checked logits of cells as rows, float32 or wider, and the class of each."""
+    """Return checked logits of cells as rows, float32 or wider, and their classes."""
     if map_logits is None or map_labels is None:
         lacking = "map_logits" if map_logits is None else "map_labels"
         raise ValueError(f"expected {lacking} for the global loss, got none: pass them, or set global_weight to 0")
@@ -302,10 +302,10 @@ def _cells(map_logits: Tensor | None, map_labels: Tensor | None) -> tuple[Tensor
 
 
 def check_episodes(inputs: dict[str, Any], names: tuple[str, str, str], remedy: str) -> None:
-    """Raise unless features or maps of queries, those of classes, and the queries' labels are of the same episodes.
+    """Raise unless the features or maps of queries and classes, and the queries' labels, are from the same episodes.
 
-    Each rank has its own episodes: only dtype and features remain, for ranks to compare. On a GPU, where values are not
-    checked, a label that is none of the classes leaves its query or cell out.
+    Each rank has its own episodes: ranks compare only the dtype and the number of features. On a GPU, where values are
+    not checked, a query or cell with a label outside the classes is left out.
     """
     queries, means, labels = (inputs[name] for name in names)
     maps = names[0].endswith("maps")

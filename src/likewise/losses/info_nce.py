@@ -1,4 +1,4 @@
-"""Losses of queries that find their keys among candidates: InfoNCE (MoCo, DPR, GTE), CLIP's, and SigLIP."""
+"""Losses that identify each query's key among candidates: InfoNCE (MoCo, DPR, GTE), CLIP, and SigLIP."""
 
 from typing import Annotated, Any, Literal, NamedTuple, Unpack, final
 
@@ -17,7 +17,7 @@ from likewise.pairs import AllPairs, Below, Equal, NoPairs, PairWeight, SameSamp
 
 
 class Candidates(NamedTuple):
-    """The inputs besides queries and keys; see `InfoNCELoss.forward`."""
+    """The optional inputs besides queries and keys; see `InfoNCELoss.forward`."""
 
     negatives: Tensor | None = None
     queue: Tensor | None = None
@@ -31,7 +31,7 @@ class Candidates(NamedTuple):
 
     @property
     def back(self) -> "Candidates":
-        """The candidates among which a key finds its query."""
+        """The candidates of the reverse direction, from a key to its query."""
         return self._replace(guide_queries=self.guide_keys, guide_keys=self.guide_queries)
 
     def sections(
@@ -49,23 +49,23 @@ class Candidates(NamedTuple):
         return rows, concat([rows.aligned(), *(NoPairs(*weight.shape) for weight in push[1:])]), concat(push)
 
     def nearby(self, rows: ContrastBatch) -> PairWeight:
-        """Return the pairs of a query and its own key, or another key that may push it."""
+        """Return the pairs of a query with its own key, and with other keys that may push it."""
         return rows.aligned().__or__(self.others(rows, self.guide_keys))
 
     def others(self, rows: ContrastBatch, guide: Tensor | None) -> PairWeight:
-        """Return the pairs of a query and a reference that may push it, by the ids of keys and this guide's vectors."""
+        """Return the pairs of a query with references that may push it, by the keys' ids and this guide's vectors."""
         ids, guide = (None if values is None else of_all(rows, values) for values in (self.ids, guide))
         return self._apart(rows, ids, guide, len(rows.references))
 
     def hard(self, rows: ContrastBatch, negatives: Tensor) -> tuple[Tensor, PairWeight]:
-        """Return all hard negatives as a section of rows, and which of them push."""
+        """Return all hard negatives as a section of rows, and the pairs in which they push."""
         every = of_all(rows, negatives).flatten(0, -2)
         ids = None if self.negative_ids is None else of_all(rows, self.negative_ids).flatten()
         guide = None if self.guide_negatives is None else of_all(rows, self.guide_negatives).flatten(0, -2)
         return every, self._apart(rows, ids, guide, len(every))
 
     def _apart(self, rows: ContrastBatch, ids: Tensor | None, guide: Tensor | None, count: int) -> PairWeight:
-        """Return the pairs of a query and a reference that neither has its id nor is too similar for the guide."""
+        """Return the pairs of a query with references of other ids that the guide finds dissimilar enough."""
         device, pairs = rows.queries.device, AllPairs(len(rows.queries), count)
         if self.ids is not None and ids is not None:
             mine, references = (values.to(device, torch.int64) for values in (self.ids, ids))
@@ -81,14 +81,14 @@ class Candidates(NamedTuple):
 
 
 def of_all(rows: ContrastBatch, values: Tensor) -> Tensor:
-    """Return the values for the queries of all processes, from those for the queries of this process."""
+    """Return the values for the queries of all processes, gathered from the values for each process's queries."""
     dtype = torch.promote_types(rows.dtype, values.dtype) if values.is_floating_point() else torch.int64
-    here = values.to(rows.queries.device, dtype) if rows.gathered else values  # ranks may differ in narrower ones
+    here = values.to(rows.queries.device, dtype) if rows.gathered else values  # ranks may differ in narrower dtypes
     return distributed.gather(here, rows.reference_shards)
 
 
 def check_ids(name: str, rows_name: str, also: str, inputs: dict[str, Any]) -> None:
-    """Raise unless ids, if given, are integers, one per row of (…, D), and those rows and ``also`` are given too."""
+    """Raise unless ids, if given, are integers, one per row of (…, D), and these rows and ``also`` are given too."""
     if (ids := inputs[name]) is None:
         return
     check_tensor(name, ids)
@@ -130,28 +130,28 @@ class InfoNCELoss(ContrastiveLoss):
     \ell_i = \log \sum_{u \in U(i)} e^{q_i \cdot k_u / \tau} - q_i \cdot k_i / \tau
     $$
 
-    U(i) is every key of the batch and every hard negative of every query. With a queue it is query i's own key and
-    every key of the queue, and other keys of the batch only if there are hard negatives. The symmetric form is the mean
-    of two losses: finding the key among keys and negatives, and the query among the queries,
+    U(i) contains every key of the batch and every hard negative of every query. With a queue, it contains query i's own
+    key and every key of the queue, and other keys of the batch only if there are hard negatives. The symmetric form is
+    the mean of two losses: finding the key among keys and negatives, and the query among the queries,
 
     $$
     \tfrac{1}{2} \left( \log \sum_u e^{q_i \cdot k_u / \tau} + \log \sum_u e^{q_u \cdot k_i / \tau} \right)
     - q_i \cdot k_i / \tau
     $$
 
-    The joint form has all four directions in one softmax, with d over all keys and hard negatives, D(i) query i's own:
+    The joint form has all four directions in one softmax, with d over all keys and hard negatives, and D(i) query i's:
 
     $$
     \log \Big( \sum_d e^{q_i \cdot d / \tau} + \sum_{u \ne i} e^{q_i \cdot q_u / \tau} + \sum_u e^{q_u \cdot k_i / \tau}
     + \sum_{d \notin D(i)} e^{d \cdot k_i / \tau} \Big) - q_i \cdot k_i / \tau
     $$
 
-    With an empty queue and no negatives only the query's own key is left: the loss is then 0, with gradient 0.
+    With an empty queue and no negatives only the query's own key remains: the loss is then 0, with gradient 0.
 
     Args:
-        symmetric: Whether to average both directions (CLIP); "joint": four in one softmax (GTE). Neither with a queue.
-        guide_margin: How much less similar than its own key, by cosine, a guide must find what pushes a query (GIST).
-        **options: See `LossOptions`. Gathered, keys and negatives are those of all processes, but not the queue.
+        symmetric: Whether to average both directions (CLIP); "joint": four in one softmax (GTE). A queue needs False.
+        guide_margin: Only references this much less similar than the own key, by a guide's cosine, push a query (GIST).
+        **options: See `LossOptions`. Gathered, keys and negatives come from all processes, but the queue does not.
 
     Memory:
         O(((1 + K)·B + Q)·D + tile), for K negatives of each query, and as much for a guide's vectors. A queue without
@@ -204,13 +204,13 @@ class InfoNCELoss(ContrastiveLoss):
             keys: Each query's positive, in the same order, (B, D). A momentum encoder already returns them detached.
             negatives: Hard negatives of each query, (B, D) or (B, K, D), which push the other queries, too.
             queue: Keys of other samples, (Q, D), such as earlier ones; see `likewise.memory.Queue`.
-            ids: Which document each key is, any integers, (B,). What else has a query's id does not push it.
-            negative_ids: Which document each negative is, (B,) or (B, K). Without them, all negatives push.
-            queue_ids: Which document each key of the queue is, (Q,).
-            guide_queries: Vectors that another model, a guide, has of the queries, (B, G). What it finds more similar
-                to a query than the query's own key, less the margin, may be another key of it, and does not push it.
+            ids: Document number of each key, any integers, (B,). Other references with a query's id do not push it.
+            negative_ids: Document number of each negative, (B,) or (B, K). Without them, all negatives push.
+            queue_ids: Document number of each key of the queue, (Q,).
+            guide_queries: Vectors of the queries from another model, a guide, (B, G). A reference that it finds more
+                similar to a query than its own key, less the margin, may be another positive, and does not push.
             guide_keys: The guide's vectors of the keys, (B, G).
-            guide_negatives: The guide's vectors of the negatives, (B, G) or (B, K, G). Without them, all of these push.
+            guide_negatives: The guide's vectors of the negatives, (B, G) or (B, K, G). Without them, all push.
         """
         guides = guide_queries, guide_keys, guide_negatives
         among = Candidates(negatives, queue, ids, negative_ids, queue_ids, *guides, self.guide_margin)
@@ -223,7 +223,7 @@ class InfoNCELoss(ContrastiveLoss):
         if self.symmetric and inputs["queue"] is not None:
             remedy = "leave it out, or set symmetric=False"
             raise ValueError(f"expected no queue for a symmetric InfoNCELoss, got a queue: {remedy}")
-        only_queue = inputs["queue"] is not None and inputs["negatives"] is None  # keys' ids alone then have no use
+        only_queue = inputs["queue"] is not None and inputs["negatives"] is None  # keys' ids alone then have no effect
         check_ids("ids", "keys", "queue_ids" if only_queue else "ids", inputs)
         check_ids("queue_ids", "queue", "ids", inputs)
         check_candidates(inputs)
@@ -232,7 +232,7 @@ class InfoNCELoss(ContrastiveLoss):
 def both_ways(
     loss: ContrastiveLoss, queries: Tensor, keys: Tensor, among: Candidates, temperature: Tensor | float | None = None
 ) -> Tensor:
-    """Return the mean of both directions: keys find queries, too."""
+    """Return the mean loss of both directions: from queries to keys, and from keys to queries."""
     if among.negatives is not None or among.guide_keys is not None or loss.gathers:  # directions have different pairs
         queries, keys = wide(queries, keys)
         back = one_way(loss, keys, queries, among.back._replace(negatives=None), temperature)
@@ -246,7 +246,7 @@ def both_ways(
 def one_way(
     loss: ContrastiveLoss, queries: Tensor, keys: Tensor, among: Candidates, temperature: Tensor | float | None = None
 ) -> Tensor:
-    """Return the loss of finding a query's key among keys, negatives and a queue."""
+    """Return the loss of identifying each query's key among keys, negatives and a queue."""
     rows, pull, push = among.sections(loss, queries, keys)
     return loss.evaluate(rows, pull=pull, push=push, positives=pull, temperature=temperature)
 
@@ -275,17 +275,17 @@ def joint(loss: ContrastiveLoss, queries: Tensor, keys: Tensor, among: Candidate
 
 @final
 class ClipLoss(ContrastiveLoss):
-    r"""CLIP: each image finds its text, and each text its image, with a scale that the model learns.
+    r"""CLIP: identify each image's text, and each text's image, with a scale learned by the model.
 
     $$
     \ell_i = \tfrac{1}{2} \left( \log \sum_u e^{\alpha x_i \cdot t_u} + \log \sum_u e^{\alpha x_u \cdot t_i} \right)
     - \alpha x_i \cdot t_i
     $$
 
-    It is `InfoNCELoss` with ``symmetric=True`` and τ = 1/α, called as open_clip calls its loss: α comes with each call.
+    It is `InfoNCELoss` with ``symmetric=True`` and τ = 1/α, with open_clip's call signature: α comes with each call.
 
     Args:
-        **options: See `LossOptions`. Here normalize is False unless given, as open_clip normalises features itself.
+        **options: See `LossOptions`. Here normalize is False by default, as open_clip normalises features itself.
 
     Returns:
         The loss, a scalar; with ``output_dict=True``, a dictionary with it as ``"contrastive_loss"``.
@@ -319,7 +319,7 @@ class ClipLoss(ContrastiveLoss):
         Args:
             image_features: One row for each image, (B, D).
             text_features: Each image's text, in the same order, (B, D).
-            logit_scale: α = 1/τ, already the exponential of what is learned: a 0-d or (1,) tensor.
+            logit_scale: α = 1/τ, already the exponential of the learned parameter: a 0-d or (1,) tensor.
             output_dict: Whether to return a dictionary, as open_clip's trainer asks for.
         """
         scale = logit_scale.to(torch.promote_types(logit_scale.dtype, torch.float32))  # for a more exact 1/α
@@ -335,20 +335,20 @@ class ClipLoss(ContrastiveLoss):
 
 @final
 class SigLIPLoss(ContrastiveLoss):
-    r"""SigLIP: tell for each pair by itself whether a query and a key belong together.
+    r"""SigLIP: classify each pair of a query and a key, independently of all others, as matching or not.
 
     $$
     \ell_i = \log \bigl( 1 + e^{-(q_i \cdot k_i / \tau + b)} \bigr)
              + \sum_{u \ne i} \log \bigl( 1 + e^{q_i \cdot k_u / \tau + b} \bigr)
     $$
 
-    Pairs do not compete as in a softmax: each is a classification of its own. The bias b makes up for there being so
-    many more negatives. The second sum is over the hard negatives of all queries, too, if there are some.
+    Pairs do not compete as in a softmax: each is a separate classification. The bias b compensates for the much larger
+    number of negatives. The second sum includes the hard negatives of all queries, if there are any.
 
     Args:
-        bias: b, a number, "learned" from −10 on, or a 0-d or (1,) tensor or parameter, which then receives a gradient.
-        guide_margin: How much less similar than its own key, by cosine, a guide must find what pushes a query.
-        **options: See `LossOptions`. Gathered, keys and negatives are those of all processes. Never by kernels.
+        bias: b, a number, "learned" (from −10), or a 0-d or (1,) tensor or parameter, which then receives a gradient.
+        guide_margin: Only references this much less similar than the own key, by a guide's cosine, push a query.
+        **options: See `LossOptions`. Gathered, keys and negatives come from all processes. "triton" uses tiles.
 
     Memory:
         O((1 + K)·B·D + tile), for K negatives of each query, and as much for a guide's vectors.
@@ -384,7 +384,7 @@ class SigLIPLoss(ContrastiveLoss):
         guide_keys: Float[Tensor, "b g"] | None = None,
         guide_negatives: Float[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "..."]:
-        """Return the loss of a batch, whose arguments are those of `InfoNCELoss.forward`."""
+        """Return the loss of a batch; the arguments are the same as in `InfoNCELoss.forward`."""
         guides = guide_queries, guide_keys, guide_negatives
         among = Candidates(negatives, None, ids, negative_ids, None, *guides, self.guide_margin)
         rows, positives, nearby = among.sections(self, queries, keys)

@@ -1,7 +1,7 @@
 """Declared inputs of a loss's forward: an annotation says how each is checked, and one function checks them all.
 
-``labels: Annotated[Int[Tensor, " b"], Classes("embeddings")]`` declares an input once: its kind, and the inputs that it
-has to agree with, by their names. What no single input can say is for `ContrastiveLoss.check`.
+``labels: Annotated[Int[Tensor, " b"], Classes("embeddings")]`` declares an input once: its kind, and the names of the
+inputs that it has to match. Checks beyond single inputs are left to `ContrastiveLoss.check`.
 """
 
 import functools
@@ -75,7 +75,7 @@ def check_labels(name: str, labels: Tensor, rows: str, count: int) -> None:
 
 
 def check_classes(name: str, labels: Tensor, rows: str, count: int, classes: int | None = None) -> None:
-    """Raise unless labels are integer classes, (n,), one for each row, and below ``classes`` if that is given."""
+    """Raise unless labels are integer classes, (n,), one for each row, and below ``classes`` if given."""
     check_tensor(name, labels)
     if labels.ndim != 1:
         expected = f"expected {name} to be classes, one integer for each row, (n,), got shape {tuple(labels.shape)}"
@@ -92,7 +92,7 @@ def check_classes(name: str, labels: Tensor, rows: str, count: int, classes: int
 
 
 def check_label_sets(name: str, labels: Tensor, rows: str, count: int, length: int | None = None) -> None:
-    """Raise unless labels are multi-hot label sets, (n, L), one for each row, and L is ``length`` if that is given."""
+    """Raise unless labels are multi-hot label sets, (n, L), one for each row, and L is ``length`` if given."""
     check_tensor(name, labels)
     if labels.ndim != 2:
         expected = f"expected {name} to be multi-hot label sets, (n, L), got shape {tuple(labels.shape)}"
@@ -103,7 +103,7 @@ def check_label_sets(name: str, labels: Tensor, rows: str, count: int, length: i
 
 
 def describe_missing(names: Iterable[str], inputs: Mapping[str, Any]) -> str:
-    """Say which of the inputs that go together are there, without which others."""
+    """Describe which inputs of a group are given, and which ones are missing."""
     names = list(dict.fromkeys(names))
     present = [name for name in names if inputs[name] is not None]
     missing = [name for name in names if inputs[name] is None]
@@ -112,13 +112,13 @@ def describe_missing(names: Iterable[str], inputs: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class ArgSpec(ABC):
-    """Abstract: how an input is checked, after those that it has to agree with."""
+    """Abstract declaration of an input: its check, which follows the checks of the inputs that it has to match."""
 
     naming: ClassVar[tuple[str, ...]] = ()
-    """Fields holding names of other inputs; if it `reads_loss`, the last may be an attribute of the loss."""
+    """Fields that hold names of other inputs; if it `reads_loss`, the last may name an attribute of the loss."""
     reads_loss: ClassVar[bool] = False
     are_vectors: ClassVar[bool] = False
-    """Whether these are rows with the features of embeddings, of which the first ones are embeddings as well."""
+    """Whether the input holds rows with the features of embeddings, whose first features are embeddings as well."""
 
     @property
     def after(self) -> list[str]:
@@ -127,13 +127,13 @@ class ArgSpec(ABC):
 
     @abstractmethod
     def check(self, name: str, value: Any, inputs: Given, loss: Any) -> None:
-        """Raise unless a value is one of these; None is passed only to inputs that go with others."""
+        """Raise unless a value fits the declaration; None is passed only for inputs that go with others."""
 
 
 @final
 @dataclass(frozen=True)
 class Views(ArgSpec):
-    """Views of samples, (B, D) each, or all in one, (B, V, D): the forward is given one tensor."""
+    """Views of samples, (B, D) each, or all in one, (B, V, D): the forward receives one tensor."""
 
     are_vectors = True
 
@@ -143,7 +143,7 @@ class Views(ArgSpec):
 @final
 @dataclass(frozen=True)
 class Episodic(ArgSpec):
-    """An input with a part for each episode; `ContrastiveLoss.check` checks all such inputs together."""
+    """An input with a part for each episode; `ContrastiveLoss.check` checks all of these inputs together."""
 
     def check(self, name: str, value: Any, inputs: Given, loss: Any) -> None:
         check_tensor(name, value)
@@ -152,7 +152,7 @@ class Episodic(ArgSpec):
 @final
 @dataclass(frozen=True)
 class Embeddings(ArgSpec):
-    """One view of each sample, (N, D), or V views, (B, V, D), which a loss is also given as a list of (B, D) each."""
+    """One view of each sample, (N, D), or V views, (B, V, D), which a loss also accepts as a list of (B, D)."""
 
     are_vectors = True
 
@@ -201,7 +201,7 @@ class PerAnchor(ArgSpec):
 @final
 @dataclass(frozen=True)
 class Prototypes(ArgSpec):
-    """One row for each label: of these label sets, or of this attribute of the loss."""
+    """One row for each label of an input's label sets, or of an attribute of the loss."""
 
     naming = ("beside", "of")
     reads_loss = are_vectors = True
@@ -219,7 +219,7 @@ class Prototypes(ArgSpec):
 @final
 @dataclass(frozen=True)
 class Labels(ArgSpec):
-    """Classes or label sets, one for each row of another input, which errors may call by a name of its own."""
+    """Classes or label sets, one for each row of another input; errors may use another name for these rows."""
 
     naming = ("of",)
     of: str
@@ -248,7 +248,7 @@ class Classes(ArgSpec):
 @final
 @dataclass(frozen=True)
 class MultiHot(ArgSpec):
-    """A label set for each row of another input, passed with it; over the labels of an input or of the loss."""
+    """A label set for each row of another input, passed with it; as wide as an input or an attribute of the loss."""
 
     naming = ("of", "like")
     reads_loss = True
@@ -276,7 +276,7 @@ def _width(name: str, inputs: Given, loss: Any) -> int:
 
 
 def checked(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Return a forward that first checks what its annotations declare, in the context of `ContrastiveLoss.checks`."""
+    """Return a forward that first checks its annotated inputs, in the context of `ContrastiveLoss.checks`."""
     every = _parameters(forward)
     kinds = {param.name: spec for param in every for spec in _declared(param.annotation)}
     parameters = [param for param in every if param.kind not in (param.VAR_POSITIONAL, param.VAR_KEYWORD)]
@@ -315,7 +315,7 @@ def checked(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
                     if value is not None or name in together:
                         spec.check(name, value, inputs, loss)
                 loss.check(inputs)
-        return forward(loss, *args, **kwargs)  # which says what is too much
+        return forward(loss, *args, **kwargs)  # which reports the surplus arguments
 
     return call
 
@@ -341,7 +341,7 @@ def _of_views(forward: Callable[..., Tensor], options: set[str]) -> Callable[...
     @functools.wraps(forward)
     def call(loss: Any, *args: Any, **kwargs: Any) -> Tensor:
         if not kwargs.keys() <= options:
-            return forward(loss, *args, **kwargs)  # which says what is too much
+            return forward(loss, *args, **kwargs)  # which reports the surplus arguments
         args = _unpack_views(args) or args
         with loss.checks(*args[:1]) as inputs:
             embeddings = inputs["embeddings"] = _stacked(args, type(loss).__name__)
@@ -352,21 +352,21 @@ def _of_views(forward: Callable[..., Tensor], options: set[str]) -> Callable[...
 
 
 def vectors_of(forward: Callable[..., Tensor]) -> list[str]:
-    """Return which of a forward's inputs are vectors, whose first features are vectors as well."""
+    """Return the names of a forward's inputs that are vectors, whose first features are vectors as well."""
     return [param.name for param in _parameters(forward) for spec in _declared(param.annotation) if spec.are_vectors]
 
 
 def _unpack_views(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the views if the first argument is a list of them, as loaders make it; a list of numbers has none."""
+    """Return the views if the first argument is a list of them, as from a loader; a list of numbers has none."""
     listed = args and isinstance(args[0], list | tuple) and any(isinstance(view, Tensor) for view in args[0])
     return tuple(args[0]) if listed else ()
 
 
 def _parameters(forward: Callable[..., Tensor]) -> list[inspect.Parameter]:
-    """Return the parameters after the loss; annotations that are strings are evaluated, unless a name is missing."""
+    """Return the parameters after the loss; string annotations are evaluated, unless a name is missing."""
     try:
         signature = inspect.signature(forward, eval_str=True)
-    except (NameError, AttributeError, TypeError, SyntaxError):  # names that are imported for type checkers only
+    except (NameError, AttributeError, TypeError, SyntaxError):  # names imported for type checkers only
         signature = inspect.signature(forward)
     return list(signature.parameters.values())[1:]
 

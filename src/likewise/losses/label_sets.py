@@ -1,4 +1,4 @@
-"""Losses of label sets: MSC and NWS, how labels share their pull, and the similarity of labels that NWS takes."""
+"""Losses of label sets: MSC and NWS, the shares of their pull by label, and the label similarity for NWS."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Unpack, final, get_args
@@ -14,9 +14,9 @@ from likewise.pairs import AllPairs, Explicit, Jaccard, MaxSimilarity, MeanSimil
 from likewise.pairs.label_sets import Sets
 
 Method = Literal["npmi", "jaccard", "identity"]
-PAIRS = 2**22  # of labels at a time
+PAIRS = 2**22  # pairs of labels at a time
 ROWS = 2**16  # samples at a time
-PAIR_COST = 2000  # multiplications of a matrix product in the time that one pair takes
+PAIR_COST = 2000  # multiplications of a matrix product in the time of one pair
 
 
 def label_pair_similarity(labels: Any, method: Method) -> Float[Tensor, "l l"]:
@@ -29,8 +29,8 @@ def label_pair_similarity(labels: Any, method: Method) -> Float[Tensor, "l l"]:
 
     and identity: 0 for any two labels, so that NWS weights all negatives equally.
 
-    Labels that never occur together have similarity 0; two labels that every sample has have similarity 1 (the limit);
-    the diagonal is 1.
+    Labels that never occur together have similarity 0; two labels of every sample have similarity 1 (the limit); the
+    diagonal is 1.
 
     Args:
         labels: Multi-hot labels of the training samples, zeros and ones of any dtype, shape (N, L): a tensor, or
@@ -45,7 +45,7 @@ def label_pair_similarity(labels: Any, method: Method) -> Float[Tensor, "l l"]:
         ValueError: If labels are not a matrix of zeros and ones with at least one sample, or the method is unknown.
 
     Memory:
-        12·L² bytes beside the labels, and the pairs of labels of some samples at a time.
+        12·L² bytes besides the labels, and the label pairs of some samples at a time.
 
     Source:
         Bouma, "Normalized (Pointwise) Mutual Information in Collocation Extraction", 2009; Jaccard, 1912.
@@ -72,7 +72,7 @@ def label_pair_similarity(labels: Any, method: Method) -> Float[Tensor, "l l"]:
 
 
 def _similarity(both: Tensor, first: Tensor, other: Tensor, total: int, method: Method) -> Tensor:
-    """Return the similarity of labels from how many samples have both, the first, and the other, of the total."""
+    """Return the similarity of labels from the numbers of samples with both, the first, and the other, and in total."""
     if method == "jaccard":
         return both / (first + other - both).clamp(min=1)
     count = both.clamp(min=1)
@@ -82,14 +82,14 @@ def _similarity(both: Tensor, first: Tensor, other: Tensor, total: int, method: 
 
 
 def _together(labels: Tensor) -> Int[Tensor, "l l"]:
-    """Count the samples that have both of two labels: from each sample's pairs, or if they are many by a product."""
+    """Count the samples with both of two labels: from each sample's pairs, or by a matrix product if there are many."""
     samples, count = labels.shape
     sample, label = labels.nonzero(as_tuple=True)
     label_counts = torch.bincount(sample, minlength=samples)
     both = torch.zeros(count, count, dtype=torch.int32, device=labels.device)
     if PAIR_COST * int(label_counts.square().sum()) > samples * count * count:
         with torch.autocast(labels.device.type, enabled=False):
-            for some in labels.split(ROWS):  # float32 counts so few exactly
+            for some in labels.split(ROWS):  # float32 counts this few exactly
                 both += (some.float().T @ some.float()).int()
         return both
     first = label_counts.cumsum(0) - label_counts
@@ -130,7 +130,7 @@ def label_weights(
 
     Returns:
         w_ir / |y_i|, (N, R) for each section of instances; w_ic / |y_i| of prototypes, (N, L); Σ_r w_ir / |y_i|, (N,);
-        and how many references pull, (N,): instances that share a label, and prototypes of the query's labels.
+        and the number of pulling references, (N,): instances that share a label, and prototypes of the query's labels.
     """
     label_sets = sets.rows
     with without_autocast(label_sets.device):
@@ -150,7 +150,7 @@ def label_weights(
 
 @final
 class MSCLoss(ContrastiveLoss):
-    r"""MSC: each label pulls the query toward its prototype and the instances that have it; labels share equally.
+    r"""MSC: each label pulls the query toward its prototype and its instances; all labels have equal shares.
 
     With M_irc = α y_ic y_rc / |y_i ∪ y_r| over the instances (the batch without self, and the queue if there is one),
 
@@ -163,8 +163,8 @@ class MSCLoss(ContrastiveLoss):
     as an instance it pushes the others.
 
     Args:
-        alpha: α > 0, the pull of instances relative to that of prototypes.
-        beta: β > 0, the push of instances relative to that of prototypes.
+        alpha: α > 0, the pull of instances relative to prototypes.
+        beta: β > 0, the push of instances relative to prototypes.
 
     Returns:
         The loss, a scalar. ``last["positives_per_anchor"]`` counts instances and prototypes.
@@ -247,16 +247,16 @@ class NWSLoss(ContrastiveLoss):
                - \frac{1}{|y_i|} \sum_r w_{ir} \, z_i \cdot v_r / \tau, \qquad c_i = \frac{1}{|y_i|} \sum_r w_{ir}$$
 
     The term −α/|y_i| corrects for the query's own key, and is left out without keys or when ``normalized``. The loss
-    may be negative. A query without labels is inactive and contributes no loss, and so is one that nothing pushes. A
-    reference without labels, such as that query's own key, has sim = 0 and pushes with full weight.
+    may be negative. A query without labels, or without a reference that pushes it, is inactive and contributes no loss.
+    A reference without labels, such as an unlabelled query's own key, has sim = 0 and pushes with full weight.
 
     Args:
         label_similarity: S, symmetric, within [0, 1], shape (L, L), a tensor or anything that ``torch.as_tensor``
             accepts; see `likewise.label_pair_similarity`. It is kept in its dtype as a buffer; its diagonal has no
             effect. The command `likewise train` also accepts "npmi", "jaccard" or "identity", and computes S from the
             training labels.
-        alpha: α > 0, the pull of instances relative to that of prototypes.
-        beta: β > 0, the push of instances relative to that of prototypes.
+        alpha: α > 0, the pull of instances relative to prototypes.
+        beta: β > 0, the push of instances relative to prototypes.
         aggregation: "mean" or "max" of S over the pairs of labels.
         normalized: Whether to leave out the correction for the own key, so that Σ_r w_ir = |y_i| exactly.
         positives_in_denominator: Whether every positive pushes too, with weight 1.
@@ -265,9 +265,9 @@ class NWSLoss(ContrastiveLoss):
         The loss, a scalar. ``last["positives_per_anchor"]`` counts instances and prototypes.
 
     Memory:
-        O((N + R)·(D + L) + L²); the backward visits keys and queue again only if they have a gradient. This has a price
-        on tight clusters if positives push, too: gradients of queries are up to 4.8 times as far off as the plain
-        formula's in float32. See `likewise.contrast`.
+        O((N + R)·(D + L) + L²); the backward visits keys and queue again only if they have a gradient. This costs
+        accuracy on tight clusters if positives push, too: gradients of queries have up to 4.8 times the plain formula's
+        error in float32. See `likewise.contrast`.
 
     Source:
         NWS is defined here for the first time: MSC (Audibert, Gauffre, Amini, 2024) with the decoupled denominator of

@@ -1,4 +1,4 @@
-"""Losses for classes of unequal sizes: BCL balances what pushes, KCL the positives, PaCo learns a centre of each."""
+"""Losses for classes of unequal sizes: BCL balances the push, KCL the positives, and PaCo learns class centres."""
 
 from numbers import Integral
 from typing import Annotated, Any, Unpack, final
@@ -29,7 +29,7 @@ class BCLLoss(ContrastiveLoss):
              - \frac{1}{|B_{y_i} \setminus i|} \sum_{p \in B_{y_i} \setminus i} z_i \cdot v_p / \tau
     $$
 
-    so that frequent classes push no harder than rare ones, and no class is missing from the batch, since each has its
+    Frequent classes thus push no harder than rare ones, and no class is missing from the batch, since each has its
     prototype. Every anchor has a positive, the prototype of its class, and is active.
 
     Memory:
@@ -65,7 +65,7 @@ class BCLLoss(ContrastiveLoss):
             embeddings: One view of each sample, (N, D), or V views, (B, V, D). B below is N for one view.
             labels: Classes of the samples, 0 … C − 1, (B,).
             prototypes: One row for each class, (C, D), with or without gradient; the same on every process.
-            queue: Rows to compare with in addition, (Q, D), the same on every process (see `likewise.memory.Queue`).
+            queue: Further rows to compare with, (Q, D), the same on every process (see `likewise.memory.Queue`).
             queue_labels: Their classes, (Q,).
         """
         rows = self.rows(embeddings, replicated=(prototypes,) if queue is None else (prototypes, queue))
@@ -88,13 +88,13 @@ class KCLLoss(ContrastiveLoss):
     $$
 
     where P_k(i) holds the other views of anchor i's sample and one view each of k other samples of its class, or of all
-    others if there are fewer. Each class is shuffled anew in every call, and the k samples are the next ones in that
-    order, cyclically, so that every k-subset of the others is equally likely; the views of one sample share it. The
-    view of each is sampled for every anchor separately. An anchor without positives is inactive: it contributes neither
-    loss nor gradient and is left out of the mean. If no anchor is active the loss is 0, with gradient 0.
+    others if there are fewer. Each class is shuffled in every call, and the k samples are the next ones in that order,
+    cyclically: every k-subset of the others is equally likely, and the views of one sample share it. Their views are
+    sampled for every anchor separately. An anchor without positives is inactive: it contributes neither loss nor
+    gradient and is left out of the mean. If no anchor is active the loss is 0, with gradient 0.
 
     Args:
-        k: Maximum number of other samples of an anchor's class that are its positives; an integer ≥ 1.
+        k: Maximum number of other samples of its class among an anchor's positives; an integer ≥ 1.
 
     Returns:
         The loss, a scalar. Sampling is seeded with one number from torch's global generator (rank 0's, if gathered), so
@@ -146,7 +146,7 @@ class KCLLoss(ContrastiveLoss):
         return self.evaluate(rows, pull=positives.mean_over_row(), push=push, positives=positives)
 
     def _draw(self, rows: ContrastBatch, labels: Tensor, row_of: Int[Tensor, "b v"]) -> Int[Tensor, "k n"]:
-        """Return each anchor's sampled references, R where its class has no more; all processes draw alike."""
+        """Return each anchor's sampled references, R where its class has no more; all processes draw the same."""
         device, views, generator = rows.queries.device, rows.views, self._generator(rows)
         labels = distributed.gather(labels.to(device, torch.int64), rows.sample_shards).contiguous()
         source = device if generator is None else "cpu"
@@ -162,7 +162,7 @@ class KCLLoss(ContrastiveLoss):
         return drawn[:, :, start : start + len(rows.queries) // views].flatten(1)
 
     def _generator(self, rows: ContrastBatch) -> torch.Generator | None:
-        """Return one seeded by the global one, of rank 0; None on a GPU, where a graph would replay the same sample."""
+        """Return one seeded by rank 0's global one; None on a GPU, where a graph would replay the same sample."""
         if rows.queries.device.type != "cpu" and not rows.gathered:
             return None
         seed = int(torch.randint(2**63 - 1, (), device="cpu"))
@@ -183,8 +183,8 @@ class PaCoLoss(ContrastiveLoss):
     $$
 
     The centres' logits come from a different space, usually a linear classifier on the features before the projection,
-    so the centres are not references: this is the log-sum-exp of the other losses combined with one of the logits.
-    Every anchor has a positive, the centre of its class, and is active. A queue's rows are other rows, and no anchors.
+    so the centres are not references: this combines the log-sum-exp of the other losses with one over the logits. Every
+    anchor has a positive, the centre of its class, and is active. Rows of a queue are other rows, never anchors.
 
     Args:
         alpha: α ≥ 0, the weight of a row of the anchor's class, relative to 1 for the centre of that class.
@@ -224,7 +224,7 @@ class PaCoLoss(ContrastiveLoss):
             embeddings: One view of each sample, (N, D), or V views, (B, V, D). B below is N for one view.
             labels: Classes of the samples, 0 … C − 1, (B,).
             class_logits: One logit per class for each embedding, (N, C) or (B, V, C).
-            queue: Rows to compare with in addition, (Q, D), the same on every process (see `likewise.memory.Queue`).
+            queue: Further rows to compare with, (Q, D), the same on every process (see `likewise.memory.Queue`).
             queue_labels: Their classes, (Q,).
         """
         rows = self.rows(embeddings, replicated=() if queue is None else (queue,))

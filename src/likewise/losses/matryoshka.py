@@ -15,34 +15,34 @@ from likewise.losses.long_tail import PaCoLoss
 from likewise.losses.rascal import RASCALLoss
 from likewise.operator.inputs import FLOAT_DTYPES
 
-FIXED_WIDTH_LOSSES = ClipLoss, PaCoLoss, RASCALLoss  # ready features, logits, a cache
+FIXED_WIDTH_LOSSES = ClipLoss, PaCoLoss, RASCALLoss  # normalised features, logits, a cache
 
 
 @final
 class Matryoshka(nn.Module):
-    r"""Embeddings that can be cut: a loss of their first w features, normalised anew, for each of several widths w.
+    r"""Sum of a loss over several widths w, each on the first w features, renormalised: for truncatable embeddings.
 
     $$
     \sum_w \lambda_w \, \ell(z_{1 \dots w})
     $$
 
-    It is called as the loss is. Every argument that has the features of embeddings is cut: keys, negatives, a queue,
-    prototypes; ids, labels and the vectors of a guide stay as they are.
+    It is called like the loss. Every argument with the features of embeddings is cut: keys, negatives, a queue,
+    prototypes; ids, labels and a guide's vectors stay as they are.
 
     Args:
-        loss: A loss of embeddings. Its options, also what it learns, such as a temperature, are those of all widths.
-        widths: Numbers of first features, the full one among them if it is to count.
+        loss: A loss of embeddings. All widths share its options and learned parameters, such as a temperature.
+        widths: Numbers of first features, including the full number if it is to count.
         weights: λ of each width. None: the mean.
 
     Returns:
-        The weighted sum, as the loss reduces it. ``last`` is the loss's, of the widest.
+        The weighted sum, reduced as by the loss. ``last`` holds the statistics of the largest width.
 
     Raises:
-        ValueError: The loss has no vectors that could be cut, or state or inputs of one width; widths are not different
-            whole numbers of at least 1 and at most the number of features; or weights are not one for each.
+        ValueError: If the loss has no vectors to cut, or state or inputs of a fixed width; if widths are not distinct
+            integers from 1 to the number of features; or if there is not one weight for each.
 
     Memory:
-        That of all widths together, which are computed one after another.
+        The loss's memory for all widths together, which are computed one after another.
 
     Source:
         Kusupati et al., "Matryoshka Representation Learning", 2022.
@@ -73,11 +73,11 @@ class Matryoshka(nn.Module):
 
     @property
     def last(self) -> dict[str, Tensor]:
-        """Statistics of the last step, of the widest."""
+        """Statistics of the last step, for the largest width."""
         return self.loss.last
 
     def extra_repr(self) -> str:
-        """Return what ``repr`` shows besides the loss."""
+        """Return the settings that ``repr`` shows besides the loss."""
         return f"widths={self.widths}, weights={self.weights}"
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -88,7 +88,7 @@ class Matryoshka(nn.Module):
         features: list[tuple[str, Tensor]] = []
 
         def widened(name: str, rows: Tensor) -> Tensor:
-            if rows.dtype not in FLOAT_DTYPES:  # which the loss refuses
+            if rows.dtype not in FLOAT_DTYPES:  # the loss refuses these
                 return rows
             features.append((name, rows))
             return rows.to(torch.promote_types(rows.dtype, torch.float32))  # the sum of gradients is rounded once
@@ -101,7 +101,7 @@ class Matryoshka(nn.Module):
             cut = [self._of_rows(lambda rows: rows[..., :width], name, value) for name, value in inputs]
             return self.loss(*cut[: len(args)], **dict(zip(kwargs, cut[len(args) :], strict=True)))
 
-        of_each = sorted(zip(self.widths, self.weights, strict=True))  # what the loss notes last is of the widest
+        of_each = sorted(zip(self.widths, self.weights, strict=True))  # the loss's statistics are of the widest
         return torch.stack([weight * of_first(width) for width, weight in of_each]).sum(dim=0)
 
     def _of_rows(self, function: Callable[[Tensor], Tensor], name: str, value: Any) -> Any:
@@ -115,7 +115,7 @@ class Matryoshka(nn.Module):
     def _check(self, features: list[tuple[str, Tensor]]) -> None:
         counts = sorted({rows.shape[-1] for _, rows in features})
         if len(counts) > 1 or counts[0] < max(self.widths):
-            with self.loss.checks(features[0][1]):  # an error on one process is one on all
+            with self.loss.checks(features[0][1]):  # an error on one process is raised on all
                 raise ValueError(
                     f"expected as many features of {', '.join(dict(features))}, at least the {max(self.widths)} of the "
                     f"widest, got {' and '.join(map(str, counts))}: encode all to one width, and leave out wider ones"
@@ -123,5 +123,5 @@ class Matryoshka(nn.Module):
 
 
 def signature_of(loss: nn.Module) -> inspect.Signature:
-    """Return what a loss takes; a Matryoshka takes what its loss does."""
+    """Return the signature of a loss's forward; a Matryoshka has the signature of its loss."""
     return inspect.signature(loss.loss.forward if isinstance(loss, Matryoshka) else loss.forward)

@@ -1,4 +1,4 @@
-"""Losses of rows and prototypes of their classes: ArcFace, CosFace, ProxyNCA++ and proxy-anchor."""
+"""Losses of embeddings and class prototypes: ArcFace, CosFace, ProxyNCA++ and proxy-anchor."""
 
 import math
 from abc import abstractmethod
@@ -19,9 +19,9 @@ from likewise.pairs import SameClass
 
 
 class MarginSoftmax(ContrastiveLoss):
-    """Abstract: identify an anchor's class among all prototypes, its own cosine reduced by a margin.
+    """Abstract base class: identify an anchor's class among all prototypes, with its own cosine reduced by a margin.
 
-    Up to 65,536 pairs of rows and prototypes are evaluated as one matrix, which takes half of the time of the operator.
+    Up to 65,536 pairs of rows and prototypes are evaluated as one matrix, in half the time of the operator.
     """
 
     label_kinds = frozenset({"classes"})
@@ -38,7 +38,7 @@ class MarginSoftmax(ContrastiveLoss):
     ) -> Float[Tensor, "..."]:
         """Return the loss of embeddings, (N, D) or (B, V, D), with a class for each sample, (B,), and prototypes."""
         embeddings, prototypes = wide(embeddings, prototypes)
-        rows = self.rows(embeddings, prototypes[:0], replicated=(prototypes,))  # the only references: no rows to gather
+        rows = self.rows(embeddings, prototypes[:0], replicated=(prototypes,))  # no other references: no rows to gather
         classes = rows.of_anchors(labels.to(rows.queries.device, torch.int64))
         numbers = torch.arange(len(prototypes), device=classes.device)
         with without_autocast(classes.device):
@@ -59,7 +59,7 @@ class MarginSoftmax(ContrastiveLoss):
 
 @final
 class ArcFaceLoss(MarginSoftmax):
-    r"""ArcFace: identify the anchor's class among all prototypes, though the angle to its own is made larger.
+    r"""ArcFace: identify the anchor's class among all prototypes, although the angle to its own is increased.
 
     With θ_ic the angle between anchor i and the prototype of class c, and y the anchor's class,
 
@@ -72,14 +72,14 @@ class ArcFaceLoss(MarginSoftmax):
 
     Args:
         margin: m in radians, from 0 to π/2.
-        **options: See `LossOptions`. Embeddings and prototypes that are not normalised here must have length 1.
+        **options: See `LossOptions`. Embeddings and prototypes must have length 1 unless normalised here.
 
     Memory:
         O((N + C)·D + tile).
 
     Source:
         Deng, Guo, Xue, Zafeiriou, "ArcFace: Additive Angular Margin Loss for Deep Face Recognition", 2019, equation 3,
-        with s = 1/τ = 64 and m = 0.5; beyond π − m, their code. pytorch-metric-learning has m = 28.6°, 0.49916.
+        with s = 1/τ = 64 and m = 0.5; beyond π − m, as in their code. pytorch-metric-learning has m = 28.6°, 0.49916.
 
     Example:
         >>> embeddings, prototypes = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.eye(2)
@@ -103,7 +103,7 @@ class ArcFaceLoss(MarginSoftmax):
 
 @final
 class CosFaceLoss(MarginSoftmax):
-    r"""CosFace: identify the anchor's class among all prototypes, though the cosine with its own is made smaller.
+    r"""CosFace: identify the anchor's class among all prototypes, although the cosine with its own is reduced.
 
     With s_ic the cosine of anchor i and the prototype of class c, and y the anchor's class,
 
@@ -142,7 +142,7 @@ class CosFaceLoss(MarginSoftmax):
 
 @final
 class ProxyNCALoss(MarginSoftmax):
-    r"""ProxyNCA++: identify the prototype of the anchor's class among those of all classes.
+    r"""ProxyNCA++: identify the prototype of the anchor's class among all prototypes.
 
     $$
     \ell_i = \log \sum_{c} e^{z_i \cdot w_c / \tau} - z_i \cdot w_{y_i} / \tau
@@ -178,7 +178,7 @@ class ProxyNCALoss(MarginSoftmax):
 class ProxyAnchorLoss(ContrastiveLoss):
     r"""Proxy-anchor: pull the rows of a class to its prototype and push the others away, the hardest of each the most.
 
-    With s the cosine, P the C prototypes, P⁺ those of classes in the batch, and X_p the rows of p's class,
+    With s the cosine, P the C prototypes, P⁺ the prototypes of classes in the batch, and X_p the rows of p's class,
 
     $$
     \ell = \frac{1}{|P^+|} \sum_{p \in P^+} \log \Bigl( 1 + \sum_{x \in X_p} e^{-(s_{px} - \delta) / \tau} \Bigr)
@@ -190,8 +190,8 @@ class ProxyAnchorLoss(ContrastiveLoss):
         **options: See `LossOptions`. Gathered, processes exchange two numbers for each class instead of rows.
 
     Returns:
-        A call returns the loss, a scalar: the mean of one for each class, (C,), which ``reduction="none"`` returns; if
-        gathered, divided by the number of processes, so that these add up.
+        A call returns a scalar, the mean of the class losses, (C,), which ``reduction="none"`` returns; if gathered,
+        these are divided by the number of processes, and add up over processes.
 
     Memory:
         O((N + Q + C)·D + tile).
@@ -222,7 +222,7 @@ class ProxyAnchorLoss(ContrastiveLoss):
         queue: Annotated[Float[Tensor, "q d"] | None, References("embeddings")] = None,
         queue_labels: Annotated[Int[Tensor, " q"] | None, Classes("queue", below="prototypes")] = None,
     ) -> Float[Tensor, "..."]:
-        """Return the loss of a batch, whose arguments are those of `BCLLoss.forward`."""
+        """Return the loss of a batch; the arguments are the same as in `BCLLoss.forward`."""
         batch = self.rows(embeddings, local=True)
         classes = batch.of_anchors(labels.to(batch.queries.device, torch.int64))
         sums, members = self._sums(prototypes, batch.queries, classes)
@@ -244,7 +244,7 @@ class ProxyAnchorLoss(ContrastiveLoss):
     def _sums(
         self, prototypes: Tensor, rows: Tensor, classes: Tensor
     ) -> tuple[Float[Tensor, "c 2"], Int[Tensor, " c"]]:
-        """Return the logarithms of each class's two sums over rows, without the margin, and how many rows it has."""
+        """Return the logarithms of each class's two sums over rows, without the margin, and its number of rows."""
         same = SameClass(torch.arange(len(prototypes), device=classes.device), classes)
         outcome = self.outcome(self.rows(prototypes, rows, local=True), ContrastSpec((Push(same, -1.0), Push(~same))))
         sums = torch.stack(outcome.logsums, dim=1).clamp(min=-1e30)  # where −∞ would have no gradient

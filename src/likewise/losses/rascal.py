@@ -29,7 +29,7 @@ def doubled_ranks(similarities: Float[Tensor, "*b m"], counts: Int[Tensor, "*b m
     2 \rho_j = 2 \sum_{k : s_k > s_j} n_k + \sum_{k : s_k = s_j} n_k - 1
     $$
 
-    Doubling makes the average ranks of ties integers; n, the multiplicities, are 0 for entries that are not ranked.
+    Doubling makes the average ranks of ties integers; the multiplicities n are 0 for unranked entries.
     """
     ordered, order = _falling(similarities).sort(dim=-1)
     counts = counts.to(torch.int32).gather(-1, order)
@@ -64,9 +64,9 @@ class RankWeights(WithinClass):
     not cached or the sum is zero. With "current", $w_{ir} \propto 1 - \rho_{ir} / (m_i - 1)$, independent of the cache;
     with "uniform", $1 / m_i$.
 
-    Ranks are of samples with ``by_sample``, whose weights are shared equally by their views; an anchor's own sample is
-    then first in both, if it has another view. Memory: O(R + the features), one block, and up to `MAX_KEPT` weights;
-    see `WithinClass`.
+    With ``by_sample``, samples are ranked, and their views share their weights equally; an anchor's own sample is then
+    first in both rankings, if it has another view. Memory: O(R + the features), one block, and up to `MAX_KEPT`
+    weights; see `WithinClass`.
     """
 
     def __init__(
@@ -90,8 +90,8 @@ class RankWeights(WithinClass):
     def statistics(self) -> tuple[Float[Tensor, " t"], Float[Tensor, "2 n"]]:
         """Return statistics of all anchors, from a pass over the blocks, whose weights are kept if they are few.
 
-        The first are the sums of the weights' entropy, of the drifts and of their squares, and the drifts in each bin;
-        the others each anchor's sum of drifts, and how many there are: 0 where its class is not completely cached.
+        The first tensor holds the sums of the weights' entropy, of the drifts and of their squares, and the histogram
+        of drifts; the second, each anchor's sum and number of drifts: 0 if its class is not completely cached.
         """
         wide, device = widest(self.current.device), self.current.device
         sums = torch.zeros(3 + BINS, dtype=wide, device=device)
@@ -125,7 +125,7 @@ class RankWeights(WithinClass):
         return _Ranked(weights, moved, span, (ranked > 0) & warm)
 
     def positives(self, block: Block) -> Bool[Tensor, "g n m"]:
-        """Return which references are not the anchor itself."""
+        """Return the mask of references other than the anchor itself."""
         anchors, references, _ = block.members
         return references[:, None] != anchors[:, :, None] + self.first
 
@@ -149,7 +149,7 @@ class RankWeights(WithinClass):
     def _ranks(
         self, positives: "_Positives", ranked: Int[Tensor, "g n _"]
     ) -> tuple[Int[Tensor, "g n _"], Int[Tensor, "g n _"], Bool[Tensor, "g _ _"]]:
-        """Return twice the current ranks, twice how far they moved, and whether the class is completely cached."""
+        """Return twice the current ranks, twice their moves, and whether the class is completely cached."""
         if self.by_sample:
             now = self._ranks_of_samples(self.current, positives)
         else:
@@ -161,7 +161,7 @@ class RankWeights(WithinClass):
         return now, before.sub_(now).abs_(), warm
 
     def _ranks_of_samples(self, features: Float[Tensor, "s d"], positives: "_Positives") -> Int[Tensor, "g n s"]:
-        """Return twice the ranks of the class's samples for each anchor, computed per sample if those are fewer."""
+        """Return twice the ranks of the class's samples for each anchor, computed per sample if samples are fewer."""
         everyone = torch.arange(positives.samples.shape[1], device=positives.samples.device)
         fewer = len(everyone) < positives.home.shape[1]
         home = everyone.expand_as(positives.samples) if fewer else positives.home
@@ -184,11 +184,11 @@ class RankWeights(WithinClass):
 class _Ranked(NamedTuple):
     weights: Float[Tensor, "g n m"]
     moved: Int[Tensor, "g n _"]
-    """Twice how far each rank has moved."""
+    """Twice the distance that each rank has moved."""
     span: Int[Tensor, "g n 1"]
     """Twice the largest rank."""
     known: Bool[Tensor, "g n _"]
-    """Whether a rank is that of a positive, of a completely cached class."""
+    """Whether a rank belongs to a positive of a completely cached class."""
 
     def counted(self) -> tuple[Float[Tensor, " t"], Float[Tensor, "2 g n"]]:
         wide, span, known = widest(self.weights.device), self.span.clamp(min=1), self.known
@@ -214,9 +214,9 @@ class _Positives(NamedTuple):
     counts: Int[Tensor, "g s"]
     """Number of references that are views of each sample."""
     home: Int[Tensor, "g n"]
-    """Index, in `samples`, of the sample that each anchor is a view of."""
+    """Index, in `samples`, of each anchor's sample."""
     place: Int[Tensor, "g m"]
-    """Index, in `samples`, of the sample that each reference is a view of."""
+    """Index, in `samples`, of each reference's sample."""
     views: Int[Tensor, "g n s"]
     """Number of an anchor's positives that are views of each sample."""
 
@@ -260,20 +260,20 @@ class RASCALLoss(ContrastiveLoss):
             "current" also computes the cached ranks, and "uniform" both; `SupConLoss` avoids that cost.
         rank_level: "view" ranks the positives themselves. "sample" ranks their samples, by the features about to be
             cached, and the positives that are views of one sample share its weight equally; the anchor's own sample, if
-            it has another view, is first in both rankings. An encoder that does not change then has drift exactly 0;
-            with "view" it need not, since the views of a sample differ but share one cached feature.
-        persistent_cache: Whether a checkpoint has the cache, so that a resumed training ends bit for bit as an
-            uninterrupted one. Without it the cache is empty after a resumption, and weights uniform for an epoch.
+            it has another view, is first in both rankings. An unchanged encoder then has drift exactly 0; with "view"
+            it need not, since the views of a sample differ but share one cached feature.
+        persistent_cache: Whether checkpoints include the cache: a resumed training then matches an uninterrupted one
+            bit for bit. Without it, the cache is empty after resuming, and weights are uniform for an epoch.
         **options: See `LossOptions`. Ranks always use the cosine, and cached features are always normalised.
 
     Attributes:
         cache: The `FeatureCache`, in buffers: ``cache.features``, ``cache.valid``.
         last: In addition to the statistics of every loss, over all processes if gathered: ``"cache_hit_rate"``, the
-            share of the batch's samples that were cached; ``"weight_entropy"``, the mean of −Σ W log W over active
+            share of the batch's samples found in the cache; ``"weight_entropy"``, the mean of −Σ W log W over active
             anchors, in nats; and ``"rank_drift_mean"``, ``"rank_drift_std"`` and ``"rank_drift_histogram"``, counts in
-            10 equal bins of [0, 1]. The drifts are those of all pairs of an anchor and a ranked positive whose class is
-            completely cached, with any ranking; without such pairs, all three are 0. ``"rank_drift_by_anchor"``, (2,
-            N), has the sum of the drifts of each of this process's anchors, and how many there are.
+            10 equal bins of [0, 1]. The drifts cover all pairs of an anchor and a ranked positive whose class is
+            completely cached, with any ranking; without any pairs, all three are 0. ``"rank_drift_by_anchor"``, (2, N),
+            holds the sum and the number of drifts of each of this process's anchors.
 
     Memory:
         O(N·D + num_samples·D + tile): ranks are computed for a few classes at a time, and in a large class for a few
@@ -371,7 +371,7 @@ class RASCALLoss(ContrastiveLoss):
         self.last["rank_drift_histogram"] = histogram.long()
 
     def check(self, inputs: dict[str, Any]) -> None:
-        """Raise unless indices and features are those of the cache."""
+        """Raise unless the sample indices and the number of features fit the cache."""
         embeddings, sample_index = inputs["embeddings"], inputs["sample_index"]
         self.cache.check_index(sample_index)
         size, features = self.cache.features.shape

@@ -1,4 +1,4 @@
-"""SupCon, supervised contrastive learning, in three forms, and MulSupCon, that of each label of a set."""
+"""SupCon, supervised contrastive learning, in three forms, and MulSupCon, its variant for label sets."""
 
 from contextlib import nullcontext
 from typing import Annotated, Any, Literal, Unpack, final
@@ -22,7 +22,7 @@ Form = Literal["out", "in", "pairs"]
 class SupConLoss(ContrastiveLoss):
     r"""SupCon: identify the rows of the same class among all other rows in the batch.
 
-    With P(i) the positives of anchor i, the other rows that have its class (or share a label, or are set in the mask),
+    With P(i) the positives of anchor i, the other rows of its class (or with a common label, or set in the mask),
 
     $$
     \begin{aligned}
@@ -81,9 +81,9 @@ class SupConLoss(ContrastiveLoss):
         Args:
             embeddings: One view of each sample, (N, D), or V views, (B, V, D). B below is N for one view.
             labels: Classes of the samples, integers (B,), or label sets, multi-hot (B, L): positives share a label.
-            mask: Instead of labels, which samples are positives: zeros and ones, (B, B), or (B, R) with references. If
-                gathered, its columns are the samples (or references) of all processes, in the order of ranks. An anchor
-                is never its own positive; the diagonal is for its other views.
+            mask: The positives, instead of labels: zeros and ones, (B, B), or (B, R) with references. If gathered, its
+                columns are the samples (or references) of all processes, in the order of ranks. An anchor is never its
+                own positive; the diagonal is for its other views.
             references: Rows to contrast with instead of the batch, (R, D), such as keys; no anchor is among them.
                 Gathered across processes with ``gather_distributed``.
             reference_labels: Their classes, (R,), or label sets, (R, L).
@@ -109,7 +109,7 @@ class SupConLoss(ContrastiveLoss):
     def _of_pairs(self, rows: ContrastBatch, positives: PairWeight, negatives: PairWeight) -> Tensor:
         """Return Σ_p log(1 + e^{lse_i − s_ip}), with lse_i over the negatives.
 
-        It is a pairwise sum of rows with one more feature, −τ·lse_i, against 1, so that z'·v'/τ = s_ip − lse_i.
+        This is a pairwise sum: one more feature, −τ·lse_i in queries and 1 in references, gives z'·v'/τ = s_ip − lse_i.
         """
         (negatives_lse,), *_ = self.outcome(rows, ContrastSpec((Push(negatives),)))
         active = (negatives_lse != -torch.inf) & positives.support(negatives_lse.device)
@@ -157,13 +157,13 @@ class SupConLoss(ContrastiveLoss):
 class MulSupConLoss(ContrastiveLoss):
     r"""MulSupCon: for each label of a query, identify the references that have it among all references.
 
-    With R_c the references that have label c, and n_ic how many of them query i is compared with,
+    With R_c the references with label c, and n_ic the number of them that query i is compared with,
 
     $$\ell_{i} = \sum_{c \in y_i, \, n_{ic} > 0} \left( \log \sum_u e^{z_i \cdot v_u / \tau}
                  - \frac{1}{n_{ic}} \sum_{r \in R_c} z_i \cdot v_r / \tau \right)$$
 
-    so that pull is y_ic·y_rc / n_ic summed over labels, and push is 1 on every reference. Each (query, label) pair is
-    an anchor: the mean is over these, not over queries. A label that no reference has is not an anchor; a query without
+    Pull is thus y_ic·y_rc / n_ic summed over labels, and push is 1 on every reference. Each (query, label) pair is an
+    anchor: the mean is over these, not over queries. A label without any reference is not an anchor; a query without
     any anchor is inactive, with loss 0 and no gradient.
 
     Returns:

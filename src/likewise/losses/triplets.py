@@ -1,8 +1,8 @@
-"""Losses of triplets: given ones with a soft margin, of N pairs, and those of a batch by its classes, all or selected.
+"""Losses of triplets: of given ones with a soft margin, of N pairs, and of a batch's by class, all or selected.
 
-Those of a batch are exact, row by row: similarities of a row are sorted once, so that all its triplets take O(R log R)
-and not O(R²). The gradient with respect to a similarity is a whole number, how many triplets it is a negative of less
-how many it is a positive of.
+The triplets of a batch are evaluated exactly, row by row: sorting a row's similarities once takes O(R log R) instead of
+O(R²) for all its triplets. The gradient with respect to a similarity is an integer, the number of triplets with it as
+the negative minus the number with it as the positive.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ Mining = Literal["all", "all semi-hard", "semi-hard", "hard"]
 Distance = Literal["cosine", "euclidean"]
 
 CELLS = 1 << 20
-"""Similarities that are held at a time, unless a row has more."""
+"""Number of similarities held at a time, unless a row has more."""
 
 
 @final
@@ -46,10 +46,10 @@ class TripletLoss(ContrastiveLoss):
     with a hinge.
 
     Args:
-        margin: m, by how much the positive's similarity is to exceed the negative's; in units of the cosine, or of the
-            distance.
+        margin: m, the amount by which the positive's similarity should exceed the negative's, in units of the cosine or
+            the distance.
         distance: "cosine", or "euclidean": s is then −‖a − p‖ and −‖a − n‖, and the gradient of two equal rows is 0.
-        **options: See `LossOptions`. Gathered, an anchor still meets its own triple only; the mean is over all triples.
+        **options: See `LossOptions`. Gathered, an anchor still meets only its own triplet; the mean is over all.
 
     Memory:
         O(N·D).
@@ -106,7 +106,7 @@ class NPairsLoss(ContrastiveLoss):
     pair should come from a different class: a second pair of the same class would be a negative.
 
     Args:
-        **options: See `LossOptions`. Here normalize is False unless given.
+        **options: See `LossOptions`. Here normalize is False by default.
 
     Memory:
         O(N·D + tile).
@@ -139,7 +139,7 @@ class NPairsLoss(ContrastiveLoss):
 
 @final
 class BatchTripletLoss(ClassLoss):
-    r"""Triplets of a batch: a row of another class shall be less similar than one of the own class.
+    r"""Triplets of a batch: make rows of other classes less similar to an anchor than rows of its own class.
 
     With s the cosine, the loss of a triplet of an anchor a, a positive p of its class and a negative n of another is
 
@@ -147,28 +147,28 @@ class BatchTripletLoss(ClassLoss):
     \max(0, s_{an} - s_{ap} + m)
     $$
 
-    and that of the batch the mean over every p and n with a loss ("all"), or of these over those where n is less
-    similar than p ("all semi-hard"); over every p and its semi-hard negative, the most similar n that is less similar
-    than p, or where there is none the least similar one ("semi-hard"); or over anchors, with the least similar p and
-    the most similar n ("hard"). For rows of length 1, ‖a − b‖² = 2 − 2s: a margin of squared distances is 2m. By the
-    Euclidean distance d, s is −d, and the gradient of two equal rows is 0.
+    and the loss of the batch is the mean over every p and n with a loss ("all"), or only with n less similar than p
+    ("all semi-hard"); over every p and its semi-hard negative, the most similar n among those less similar than p, or
+    else the least similar n ("semi-hard"); or over anchors, with the least similar p and the most similar n ("hard").
+    For rows of length 1, ‖a − b‖² = 2 − 2s: a margin of squared distances is 2m. With the Euclidean distance d, s is
+    −d, and the gradient of two equal rows is 0.
 
     Args:
-        margin: m, by how much a positive's similarity is to exceed a negative's; in units of the cosine, or of d.
+        margin: m, the amount by which a positive's similarity should exceed a negative's, in units of the cosine or d.
         mining: "all", "all semi-hard", "semi-hard" or "hard".
         distance: "cosine" or "euclidean".
         **options: See `LossOptions`; backend has no effect.
 
     Returns:
-        A call returns that mean, a scalar; with ``reduction="none"`` the sum of each anchor's triplets, (N,).
+        A call returns the mean, a scalar; with ``reduction="none"`` the sum over each anchor's triplets, (N,).
 
     Memory:
-        O((N + R)·D), and a few of `CELLS` similarities at a time, or of one row of them.
+        O((N + R)·D), and a few blocks of `CELLS` similarities at a time, or of one row.
 
     Source:
-        Schroff, Kalenichenko, Philbin, "FaceNet", 2015, section 3.2, "semi-hard"; Hermans, Beyer, Leibe, "In Defense
-        of the Triplet Loss for Person Re-Identification", 2017, "all" and "hard"; "all semi-hard" is what
-        pytorch-metric-learning's TripletMarginMiner takes.
+        Schroff, Kalenichenko, Philbin, "FaceNet", 2015, section 3.2, "semi-hard"; Hermans, Beyer, Leibe, "In Defense of
+        the Triplet Loss for Person Re-Identification", 2017, "all" and "hard"; "all semi-hard" is the selection of
+        pytorch-metric-learning's TripletMarginMiner.
 
     Example:
         >>> z = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]])
@@ -198,17 +198,17 @@ class BatchTripletLoss(ClassLoss):
 
 
 class Triplets(NamedTuple):
-    """The triplets of some anchors."""
+    """The losses, counts and gradients of the triplets of some anchors."""
 
     losses: Float[Tensor, " n"]
     counts: Int[Tensor, " n"]
-    """Number of triplets: of all, those with a loss; else those that were selected."""
+    """Number of triplets: the triplets with a loss if all are mined, else the selected ones."""
     weights: Float[Tensor, "n r"]
     """The gradient of a row's loss with respect to its similarities."""
 
 
 class TripletSpec(NamedTuple):
-    """The labels and options by which triplets of N anchors among R references are chosen."""
+    """The labels and options for choosing the triplets of N anchors among R references."""
 
     labels: Int[Tensor, " n"]
     others: Int[Tensor, " r"]
@@ -221,7 +221,7 @@ class TripletSpec(NamedTuple):
 
 @final
 class _Triplets(torch.autograd.Function):
-    """The sum of the losses of each anchor's triplets, and how many it is the mean of."""
+    """The sum of the losses of each anchor's triplets, and their number."""
 
     @staticmethod
     def forward(ctx: Any, anchors: Tensor, references: Tensor, spec: TripletSpec) -> tuple[Tensor, Tensor]:
@@ -247,7 +247,7 @@ class _Triplets(torch.autograd.Function):
                 torch.mm(weights, references, out=of_anchors[rows])
                 of_references.addmm_(weights.T, z)
                 continue
-            with torch.enable_grad():  # by differences: products lose the digits of rows that are near
+            with torch.enable_grad():  # by differences: products lose digits for nearby rows
                 wide = widest(z.device)
                 leaves = [tensor.detach().to(wide).requires_grad_() for tensor in (z, references)]
                 of_anchors[rows], more = torch.autograd.grad(_distances(*leaves), leaves, -weights.to(wide))
@@ -271,13 +271,13 @@ def _mine_triplets(z: Tensor, references: Tensor, spec: TripletSpec, rows: slice
 
 
 def _distances(z: Float[Tensor, "n d"], references: Float[Tensor, "r d"]) -> Float[Tensor, "n r"]:
-    return torch.cdist(z, references, compute_mode="donot_use_mm_for_euclid_dist")  # products lose digits of near rows
+    return torch.cdist(z, references, compute_mode="donot_use_mm_for_euclid_dist")  # products lose digits here
 
 
 def _all(s: Tensor, positive: Tensor, negative: Tensor, margin: float, *, below: bool = False) -> Triplets:
-    """Return the sum over all triplets: thresholds s_ap − m, and what of the sorted negatives lies above each.
+    """Return the sum over all triplets, from thresholds s_ap − m and the sorted negatives above each.
 
-    If `below`, only over negatives that lie below s_ap, too.
+    With `below`, the sum is over negatives that are also below s_ap.
     """
     nearest = s.masked_fill(~positive, torch.inf).topk(_most(positive), dim=1, largest=False)
     limits = nearest.values - margin
@@ -295,7 +295,7 @@ def _all(s: Tensor, positive: Tensor, negative: Tensor, margin: float, *, below:
 
 
 def _most(positive: Bool[Tensor, "n r"]) -> int:
-    """Return the most positives that any row has; on a GPU, which one would wait for, the number of references."""
+    """Return the largest number of positives of a row; on a GPU, to avoid synchronising, the number of references."""
     return max(1, int(positive.sum(dim=1).amax())) if positive.device.type == "cpu" else positive.shape[1]
 
 

@@ -136,10 +136,10 @@ class DCLLoss(ContrastiveLoss):
 
 @final
 class HardNegativeLoss(ContrastiveLoss):
-    r"""Hard negatives: identify the sample's other view among the views of other samples, the closest weighing most.
+    r"""Hard negatives: identify the sample's other view among views of other samples, with more weight on close ones.
 
-    With s_iu = z_i · z_u / τ, p the other view of anchor i's sample, u over the N views of other samples, and
-    τ⁺ the share of those that actually belong to i's class,
+    With s_iu = z_i · z_u / τ, p the other view of anchor i's sample, u over the N views of other samples, and τ⁺ the
+    share of these views that actually belong to i's class,
 
     $$
     \begin{aligned}
@@ -156,7 +156,7 @@ class HardNegativeLoss(ContrastiveLoss):
     Args:
         beta: β ≥ 0, how much extra weight close negatives get.
         class_prior: τ⁺, 0 ≤ τ⁺ < 1, the probability that a view of another sample belongs to the anchor's class.
-        **options: See `LossOptions`. The bound e^{−1/τ} is the smallest e^{s} of unit vectors, not of others.
+        **options: See `LossOptions`. The bound e^{−1/τ} is the smallest e^{s} only for unit vectors.
 
     Memory:
         O(B·D + tile). Both sums share one product of similarities, with an exponential for each.
@@ -212,7 +212,7 @@ class HardNegativeLoss(ContrastiveLoss):
         if self.class_prior == 0:
             return torch.maximum(excess, bound)
         share = math.log(self.class_prior) - excess
-        inside = share < 0  # the mean over the negatives exceeds what the prior explains
+        inside = share < 0  # the mean over the negatives exceeds the prior's part
         rest = torch.log(-torch.expm1(share.where(inside, -1)))
         return torch.maximum((excess + rest - math.log1p(-self.class_prior)).where(inside, bound), bound)
 
@@ -231,8 +231,8 @@ class BYOLLoss(Loss):
 
     Returns:
         A call on predictions and targets returns a scalar, float32 or wider. For rows, (N, D) each, it is the mean over
-        rows. For two views, (B, 2, D) each, view 0's prediction is compared with view 1's target and vice versa, and it
-        is the sum of both directions, averaged over samples.
+        rows. For two views, (B, 2, D) each, view 0's prediction is compared with view 1's target and vice versa, and
+        the loss is the sum of both directions, averaged over samples.
 
     Memory:
         O(N·D).

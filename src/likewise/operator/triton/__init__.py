@@ -1,4 +1,4 @@
-"""The equation in fused kernels, for NVIDIA GPUs: imported only when chosen."""
+"""Fused kernels of the contrastive equation for NVIDIA GPUs, imported only when chosen."""
 
 from likewise.operator.triton.fused import backward, forward
 from likewise.operator.triton.operands import half_of

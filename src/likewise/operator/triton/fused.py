@@ -1,13 +1,12 @@
-"""The contrast in kernels: the forward and backward launches, section by section, for pull and push together.
+"""Forward and backward of a contrast in kernels, section by section, for pull and push together.
 
-The equations are those of `likewise.operator.tiled`. If a section is the queries and its weights are symmetric, one
-product gives both of its gradients, Σ_j (W_ij + W_ji) z_j, and in the same way if the queries are part of it; if both
-directions are wanted, one product covers the queries over the references and the references over the queries. Any
-other section takes one product per gradient.
+The equations are the same as in `likewise.operator.tiled`. If a section is or contains the queries, and its weights are
+symmetric, one product gives both gradients, Σ_j (W_ij + W_ji) z_j; if both directions are wanted, one product covers
+the queries over the references and the references over the queries. Any other section takes one product per gradient.
 
 Gradients come in parts, one for each split of a loop. One kernel adds these up and propagates the sum through the
-normalisation. What is expensive in a pull within tiles is evaluated as pull @ references. A contrast goes by tiles
-if no kernel evaluates its weights, or a GPU has no room for its kernels.
+normalisation. The parts of a pull that are expensive within tiles are evaluated as pull @ references. A contrast is
+evaluated in tiles if no kernel supports its weights, or a GPU has no room for its kernels.
 """
 
 import warnings
@@ -39,7 +38,7 @@ class _State(NamedTuple):
     forth: Sums
     back: Sums | None
     drawn: Tensor | None
-    """pull @ references, of what is pulled this way."""
+    """pull @ references, for the part of the pull evaluated this way."""
     counts: tuple[Tensor, ...]
 
 
@@ -50,7 +49,7 @@ def forward(
     temperature: Float[Tensor, ""],
     wanted: NeedsGrad,
 ) -> tuple[Outcome, Any]:
-    """Return the outcome of a contrast and its state, which decides the backward, in O((N + R)·D) memory."""
+    """Return the outcome of a contrast and its state, whose type selects the backward, in O((N + R)·D) memory."""
     all_plans = plans(problem, tuple([v.shape[0] for v in problem.per_section(queries, references)]), queries.device)
     if all_plans is not None:
         try:
@@ -62,7 +61,7 @@ def forward(
 
 
 def backward(state: Any, upstream: Outcome, wanted: NeedsGrad) -> tuple[Tensor | None, ...]:
-    """Return the gradients that are wanted; if a kernel has no room, tiles repeat the forward as well."""
+    """Return the wanted gradients; if a kernel has no room, tiles repeat the forward as well."""
     if not isinstance(state, _State):
         return tiled.backward(state, upstream, wanted)
     try:
@@ -76,7 +75,7 @@ def backward(state: Any, upstream: Outcome, wanted: NeedsGrad) -> tuple[Tensor |
 
 
 def _on(device: torch.device) -> AbstractContextManager[Any]:
-    """Return a context in which a GPU is the current one, on which Triton launches."""
+    """Return a context that makes this GPU the current one, on which Triton launches."""
     current = device.type != "cuda" or device.index == torch.cuda.current_device()
     return _SAME if current else torch.cuda.device(device)
 
@@ -85,7 +84,7 @@ _SAME = nullcontext()
 
 
 def _leave(problem: ContrastSpec, device: torch.device, why: OutOfResources) -> None:
-    """Warn that tiles take over; raise if other processes would wait for what only kernels exchange."""
+    """Warn that tiles take over; raise if other processes would wait for an exchange between kernels."""
     if problem.part is not None:
         remedy = 'choose backend="tiled" on all processes'
         raise RuntimeError(f"expected room for a kernel on {device}, got too little ({why.name}): {remedy}") from why
@@ -156,7 +155,7 @@ def _gradients(state: _State, upstream: Outcome, wanted: NeedsGrad) -> tuple[Ten
     if wanted.temperature and problem.normalize:
         slopes.append((-weights.sum() / tau.square()).to(tau.dtype))
     needs = dict(zip(map(id, state.sections), wanted.sections, strict=True)) | {
-        id(z): wanted.queries or wanted.temperature  # the same loops compute that of the temperature
+        id(z): wanted.queries or wanted.temperature  # the same loops compute the gradient of the temperature
     }
     gradients: list[Tensor | None] = []
     for v in state.rows:
@@ -179,7 +178,7 @@ def _gradients(state: _State, upstream: Outcome, wanted: NeedsGrad) -> tuple[Ten
 def _products(
     state: _State, wanted: NeedsGrad, of_rows: RowArgs, of_columns: RowArgs | None
 ) -> dict[int, list[tuple[Visit, tuple[RowArgs | None, RowArgs | None], float]]]:
-    """Return the visits that give rows their gradient, what own and other rows read, and the share of Σ W (s − s₀)."""
+    """Return the visits that compute rows' gradients, inputs of own and other rows, and the share of Σ W (s − s₀)."""
     problem, common, z = state.problem, state.common, state.rows[0]
     products = {id(v): [] for v in state.rows}
     for v, plan, need in zip(state.sections, common.plans.sections, wanted.sections, strict=True):
@@ -197,7 +196,7 @@ def _products(
 
 
 def _streamed(state: _State, force: Tensor | None, wanted: NeedsGrad, slopes: list[Tensor]) -> dict[int, list[Tensor]]:
-    """Return the gradients of rows, times τ, from a pull that is evaluated as pull @ references, and add that of τ."""
+    """Return the gradients of rows, times τ, from a pull evaluated as pull @ references, and append τ's to slopes."""
     problem, pull, tau, drawn = state.problem, state.common.plans.streamed, state.common.tau, state.drawn
     if pull is None or drawn is None or force is None:
         return {}
@@ -214,7 +213,7 @@ def _streamed(state: _State, force: Tensor | None, wanted: NeedsGrad, slopes: li
 
 
 def _forces(state: _State, upstream: Outcome) -> tuple[RowArgs, RowArgs | None, Tensor, Tensor]:
-    """Return what the gradients of queries and of the other rows read, the largest of it, and Σ W of each block."""
+    """Return the inputs of the gradients of queries and of other rows, their largest value, and Σ W of each block."""
     forth, back, part, device = state.forth, state.back, state.problem.part, state.common.tau.device
     first, second = (0 if sums is None else -(-sums.total.shape[1] // launches.BLOCK) for sums in (forth, back))
     make = torch.empty if first + second else torch.zeros
@@ -230,7 +229,7 @@ def _forces(state: _State, upstream: Outcome) -> tuple[RowArgs, RowArgs | None, 
 
 
 def _exchange_shares(part: LocalAnchors, mine: RowArgs, strongest: Tensor) -> tuple[RowArgs, Tensor]:
-    """Return what the gradients of all queries as anchors read, and the largest of all processes."""
+    """Return the inputs of the gradients for all queries as anchors, and the largest value of all processes."""
     rows = [
         *mine.offset,
         *mine.share,

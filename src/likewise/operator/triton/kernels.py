@@ -1,24 +1,24 @@
-"""The two visits of a tile: the forward, which adds up push and pull, and the backward, which applies both together.
+"""The two kernels that visit tiles: the forward adds up push and pull, and the backward applies both together.
 
-A program owns N rows of one side and loops over the rows of the other, R at a time, so that no two programs add to the
-same row and every run adds in the same order. "Own" is the side whose rows it keeps, "other" the side it loops over:
-queries and references in the forward, either way round in the backward. With s the similarities over τ,
+A program owns N rows of one side and loops over the rows of the other, R at a time: no two programs add to the same
+row, and every run adds in the same order. It keeps its "own" rows, and loops over the "other" ones: queries and
+references in the forward, either way round in the backward. With s the similarities over τ,
 
     forward     total_ki = Σ_j push_k,ij e^{p_k s_ij − o_ki}      attraction_i = Σ_j pull_ij s_ij     mass_i = Σ_j w_ij
     backward    out_i = Σ_j W_ij y_j
                 W_ij = Σ_k push_k,ij (a_ki e^{p_k s_ij − o_ki} + a'_kj e^{p_k s_ij − o'_kj}) + pull_ij (h_i + h'_j)
 
-where lse = o + log total, a is the gradient of the own rows' lse over their totals and h that of their attraction, a'
-and h' are those of the other rows; each may be omitted. A row's offset o is the largest of its exponents. If a bound of
-|s| keeps all exponents within range, the bound is the offset of all rows, and W has a single exponential,
+where lse = o + log total, a is the gradient of the own rows' lse over their totals, h the gradient of their attraction,
+and a' and h' are the same for the other rows; each may be omitted. A row's offset o is the largest of its exponents. If
+a bound of |s| keeps all exponents within range, the bound is the offset of all rows, and W has a single exponential,
 e^{s_ij − o} (a_i + a'_j). Offset and total are kept as two numbers, since their sum would round the total away.
 
 On tight clusters push and pull almost cancel. W is their difference pair by pair, and is rounded once.
 
 Exponents are in base 2, with s · scale − o rounded once. Rows have one part in half precision, or two halves for
 float32. Sums are compensated. Tiles without special pairs, all inside and off the diagonal, run in a loop without
-masks, and those where sorted rows have no key in common in one that compares no keys either. If a block extends beyond
-the last row, it repeats that row: other rows then have weight 0, and own rows are not stored.
+masks, and tiles of sorted rows without a common key in one without key comparisons, too. If a block extends beyond the
+last row, it repeats that row: other rows then have weight 0, and own rows are not stored.
 
 The weights of a section are a function, WEIGHTS (see `likewise.operator.triton.weights`), of the values that they read
 and the indices of rows; it returns the k-th push, or the pull after them: booleans if SETS, else numbers.
@@ -34,8 +34,8 @@ LOW_HALF_FACTOR = tl.constexpr(2048.0)
 """The extra factor of the second half of a weight, so that float16 keeps its bits as well."""
 
 MAX_UNROLLED = tl.constexpr(256)
-"""A loop over chunks of up to this many columns is unrolled, so that the loop over tiles around it is pipelined; more
-would not fit into shared memory at once."""
+"""Largest number of columns whose loop over chunks is unrolled, to pipeline the loop over tiles around it; more would
+not fit into shared memory at once."""
 
 
 @triton.jit
@@ -56,9 +56,9 @@ def exponent_scale(tau):
 
 @triton.jit
 def _scales(tau, x_scale, y_scale, HOW: tl.constexpr):
-    """Return the factor from a product of stored rows to its exponent, that of rows of length 1, and 1 over y's scale.
+    """Return the factors to an exponent from a product of stored rows and of rows of length 1, and 1 over y's scale.
 
-    Scales are powers of two: a constant, or read if they depend on the rows.
+    Scales are powers of two: constant, or loaded if they depend on the rows.
     """
     equal = exponent_scale(tau)
     own_scale, other = equal * 0.0 + HOW.SCALE, equal * 0.0 + HOW.SCALE
@@ -154,9 +154,9 @@ def _similarities(x, y, x0, x1, rows, other_rows, n, r, HOW: tl.constexpr):
 
 @triton.jit
 def _walk(start, stop, n, r, first_row, shift, bounds, KIND: tl.constexpr, HOW: tl.constexpr):
-    """Return the first tile of a kind in [start, stop), how many there are, and where how many others lie between.
+    """Return a kind's first tile in [start, stop), its number of tiles, and the start and length of a gap in them.
 
-    See `likewise.operator.triton.weights` for kinds. The last is that of the diagonal, and of the edge from r // R on.
+    See `likewise.operator.triton.weights` for kinds. The last one covers the diagonal, and the edge from r // R on.
     """
     full = tl.minimum(tl.maximum(r // HOW.R, start), stop)
     low, high = start, start
@@ -179,7 +179,7 @@ def _walk(start, stop, n, r, first_row, shift, bounds, KIND: tl.constexpr, HOW: 
 
 @triton.jit
 def _columns(first, step, gap, skipped, r, KIND: tl.constexpr, HOW: tl.constexpr):
-    """Return the rows of the other side in a tile of a loop, and which of them there are."""
+    """Return the indices of other rows in a tile of a loop, and the mask of existing ones."""
     tile = first + step
     at = (tile + tl.where(tile >= gap, skipped, 0)) * HOW.R + tl.arange(0, HOW.R)
     return tl.minimum(at, r - 1) if KIND == 2 else at, (at < r)[None, :]
@@ -230,7 +230,7 @@ def forward_kernel(
 ):
     """Store the sums of some rows over one split of the other rows, each ``stride`` numbers after the one before.
 
-    They are the offsets of pushes, their totals, and what is wanted of mass and attraction.
+    The sums are the offsets and totals of pushes, and mass and attraction if wanted.
     """
     first_row, start = tl.program_id(0) * HOW.N, tl.program_id(1) * tiles
     places = first_row + tl.arange(0, HOW.N)
@@ -330,7 +330,7 @@ def backward_kernel(
 ):  # fmt: skip
     """Store a chunk of the gradient of some rows over one split of the other rows, times τ.
 
-    `own_args` and `other` are the offsets, a and h of rows, h or all omitted. ``slopes`` are Σ W (s − s of equal rows).
+    `own_args` and `other` hold rows' offsets, a and h; h or all are optional. ``slopes`` are Σ W (s − s of equal rows).
     """
     first_row, start, chunk = tl.program_id(0) * HOW.N, tl.program_id(1) * tiles, tl.program_id(2)
     places = first_row + tl.arange(0, HOW.N)

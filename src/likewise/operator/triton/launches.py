@@ -21,22 +21,22 @@ BLOCK = 256
 """Rows per program in the kernels that combine sums."""
 
 MAX_FIXED_OFFSET = 44.0
-"""The largest bound o of |s|, in base 2, that is used as a fixed offset: a total is then at least 2^−88, and the
-gradient of a row's log-sum-exp over it stays within float32's range up to 2^39."""
+"""The largest bound o of |s|, in base 2, used as a fixed offset: a total is then at least 2^−88, and the gradient of a
+row's log-sum-exp over it stays within float32's range up to 2^39."""
 
 LOG2E = 1.4426950408889634
 
 _triton: Any = triton
 
 MAX_CACHED_KERNELS = 1024
-"""Largest number of compiled kernels that are cached."""
+"""Largest number of cached compiled kernels."""
 
 MIN_INT64 = 1 << 31
 """The smallest integer that Triton passes in 64 bits."""
 
 
 class Common(NamedTuple):
-    """The arguments that all launches of a contrast share."""
+    """The arguments shared by all launches of a contrast."""
 
     plans: Plans
     how: Precision
@@ -51,7 +51,7 @@ class Common(NamedTuple):
 class Sums(NamedTuple):
     """Sums of rows over all references: Σ push e^{s} is total · 2^offset; an offset of ∞ means no pair.
 
-    No output that has a gradient is among them: a graph that holds its own outputs would never be freed.
+    No output with a gradient is among them: a graph that holds its own outputs would never be freed.
     """
 
     offset: Float[Tensor, "k n"]
@@ -73,7 +73,7 @@ class RowArgs(NamedTuple):
     """The gradient of its attraction."""
 
 
-@dataclass(frozen=True, eq=False)  # so that a cached one is looked up by identity
+@dataclass(frozen=True, eq=False)  # cached ones are looked up by identity
 class How:
     """The compile-time constants of a visit apart from its weights."""
 
@@ -97,7 +97,7 @@ class How:
     COUNTED: int
     SELF: bool
     STRIDE: int
-    """From one kind of tiles to the next: 1 if there are `EQUAL_KEYS`, else 2; see `weights`."""
+    """The step from one kind of tiles to the next: 1 if there are `EQUAL_KEYS`, else 2; see `weights`."""
     FIRST: int
     """The first kind with any weight, SECOND with a second push, PULLS with a pull; `NO_TILE`: none."""
     SECOND: int
@@ -131,7 +131,7 @@ class Visit(NamedTuple):
 def operand(
     rows: Float[Tensor, "n d"], how: Precision, *, normalize: bool, order: Int[Tensor, " n"] | None = None
 ) -> Operand:
-    """Return rows in the form for kernels, divided by their lengths if ``normalize``, which may then be sorted."""
+    """Return rows in the form for kernels; with ``normalize`` divided by their lengths, and sorted by any ``order``."""
     if not normalize:
         return as_they_are(rows, how)
     rows = rows if rows.stride(1) == 1 else rows.contiguous()
@@ -194,7 +194,7 @@ def visit(kernel: str, rows: Operand, other: Operand, plan: Plan, common: Common
 
 
 def forward(visits: Sequence[Visit], n: int, common: Common, *, columns: bool = False) -> tuple[Sums, Outcome]:
-    """Return each row's sums and terms over all sections: over each split of each, then combined in a fixed order."""
+    """Return each row's sums and terms over all sections: first over each split, then combined in a fixed order."""
     plans, device = common.plans, common.tau.device
     coefficients, counts, pulls = common.coefficients, plans.counted >= 0, plans.pulls
     if columns:
@@ -252,7 +252,7 @@ def shares(sums: Sums, upstream: Outcome, common: Common, strongest: Tensor, wei
 def backward(
     each: Visit, sides: tuple[RowArgs | None, RowArgs | None], strongest: Tensor, out: Tensor, slopes: Tensor | None
 ) -> None:
-    """Store the gradient of own rows for each split, times τ, from their own sums and from those of the other rows."""
+    """Store the gradient of own rows for each split, times τ, from their own sums and the sums of the other rows."""
     read = [None if side is None else tuple(side) for side in sides]
     _launch(kernels.backward_kernel, each.grid, strongest.device)(
         *each.rows, strongest, *each.values, *read, out, slopes, *each.counts, **each.keywords
@@ -266,8 +266,8 @@ def _kernel(kernel: Any, grid: tuple[int, ...]) -> Any:
 def _launch(kernel: Any, grid: tuple[int, ...], device: torch.device) -> Any:
     """Return a function that launches a kernel with a grid on the current device, unless the grid is empty.
 
-    Compiled kernels are cached by at least what Triton compiles them for, and launched on the current stream as Triton
-    itself launches a cached one. If anything hooks into launches, as a profiler does, Triton launches and calls it.
+    Compiled kernels are cached by at least the properties that Triton compiles them for, and launched on the current
+    stream as Triton launches its cached ones. If launches have hooks, as in a profiler, Triton launches and calls them.
     """
 
     def launch(*values: Any, **keywords: Any) -> None:
@@ -279,7 +279,7 @@ def _launch(kernel: Any, grid: tuple[int, ...], device: torch.device) -> Any:
             if (known := _compiled.get(key)) is not None:  # in one look-up, as another GPU's thread may clear the cache
                 compiled, constants = known
                 enter, leave = _triton.knobs.runtime.launch_enter_hook, _triton.knobs.runtime.launch_exit_hook
-                if getattr(enter, "calls", enter) or getattr(leave, "calls", leave):  # chains, from Triton 3.5 on
+                if getattr(enter, "calls", enter) or getattr(leave, "calls", leave):  # hook chains, from Triton 3.5 on
                     compiled[(*grid, 1, 1)](*values, *constants)
                     return
                 x, y, z = (*grid, 1, 1)[:3]
@@ -301,7 +301,7 @@ _compiled: dict[Any, Any] = {}
 
 
 def _kinds(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return what Triton may recompile a kernel for: what is None, and dtypes; the rest is exempt, or `aligned`."""
+    """Return the properties for which Triton may recompile: None and dtypes; the rest is exempt, or `aligned`."""
     return tuple(
         [
             value.dtype if type(value) is Tensor

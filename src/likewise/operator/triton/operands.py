@@ -15,7 +15,7 @@ MAX_SCALED = 2.0**14
 KERNEL_DTYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
 
 CHUNK = 128
-"""A tile reads more features than this in chunks; rows of one part are held whole up to twice as many."""
+"""Number of features that a tile reads at a time; rows of one part are held whole up to twice as many."""
 
 
 class Operand(NamedTuple):
@@ -35,7 +35,7 @@ class Operand(NamedTuple):
         return self.scale if isinstance(self.scale, Tensor) else None
 
     def values(self, dtype: torch.dtype) -> Float[Tensor, "n d"]:
-        """Return a copy of the rows as they are multiplied."""
+        """Return a copy of the rows with their values in products."""
         whole = self.parts[:, :, : self.came.shape[1]].to(dtype).sum(dim=0)
         return whole if isinstance(self.scale, float) and self.scale == 1.0 else whole.div_(self.scale)
 
@@ -73,9 +73,9 @@ def half_of(came: set[torch.dtype]) -> torch.dtype | None:
 
 
 def precision(half: torch.dtype | None, device: torch.device) -> Precision:
-    """Return how rows are multiplied that are exact in a half precision, or float32 rows if it is None.
+    """Return the precision of products for rows that are exact in a half precision, or for float32 rows if it is None.
 
-    Two halves hold 23 bits of float32. With all four products the error is that of products in float32; "high" selects
+    Two halves hold 23 bits of float32. With all four products, the error is the same as in float32; "high" selects
     three, with the error of 22 bits where rows are equal.
     """
     products = 3 if _matmul_precision() == "high" else 4
@@ -86,7 +86,7 @@ def _matmul_precision() -> str:
     """Return the setting of ``torch.set_float32_matmul_precision``: "highest", "high" or "medium"."""
     try:
         return torch.get_float32_matmul_precision()
-    except RuntimeError:  # it was set for each backend, with values that this function does not know
+    except RuntimeError:  # it was set for each backend, with values unknown to this function
         return "highest"
 
 
@@ -112,7 +112,7 @@ def halves(values: Tensor) -> tuple[Float[Tensor, "2 n d"], Float[Tensor, ""]]:
 
 
 def aligned(values: Tensor) -> Tensor:
-    """Return values contiguous and aligned to 16 bytes; for others, kernels would be compiled anew."""
+    """Return values contiguous and aligned to 16 bytes; for others, kernels would be recompiled."""
     values = values.contiguous()
     return values.clone() if values.storage_offset() * values.element_size() % 16 else values
 
@@ -131,5 +131,5 @@ def _padded(rows: Tensor, features: int) -> Tensor:
 
 
 def chunk(padded: int, *, two: bool) -> int:
-    """Return how many of the padded features a tile holds at once."""
+    """Return the number of padded features that a tile holds at once."""
     return padded if padded <= CHUNK or (padded <= 2 * CHUNK and not two) else CHUNK

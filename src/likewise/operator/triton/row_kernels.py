@@ -1,8 +1,8 @@
-"""The kernels around the two visits: they prepare rows, propagate gradients, combine sums and split gradients.
+"""The kernels around the two visits, which prepare rows, propagate gradients, combine sums and split gradients.
 
     u = x / ‖x‖        ∂x = (g − u (u·g)) / (‖x‖ τ)
 
-Squares are summed in float64, so that none of a float32 row overflows or vanishes; a row of zeros stays zero.
+Squares of float32 rows are summed in float64, where none overflows or vanishes; a row of zeros stays zero.
 """
 
 import triton
@@ -23,7 +23,7 @@ def unit_kernel(
     D: tl.constexpr, WIDE: tl.constexpr, SCALE: tl.constexpr, TWO: tl.constexpr, HALF: tl.constexpr,
     INTERPRETED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Store rows over their lengths, in one half or as two halves times a scale, and the lengths, ∞ for zero rows."""
+    """Store rows divided by their lengths, as one half or two halves times a scale, and lengths, ∞ for zero rows."""
     rows, columns = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, WIDE)
     at, inside = rows.to(tl.int64)[:, None], (rows < n)[:, None]
     came = _came_at(rows, order, n).to(tl.int64)[:, None]
@@ -46,7 +46,7 @@ def project_kernel(
     parts, x, order, lengths, tau, out, splits, n, d, stride,
     D: tl.constexpr, WIDE: tl.constexpr, OUT: tl.constexpr, INTERPRETED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Store the gradient of input rows from the parts of the gradient, without its component along each row."""
+    """Store the gradient of input rows, summed over its parts, without its component along each row."""
     rows, columns = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, WIDE)
     at, inside = rows.to(tl.int64)[:, None], (rows < n)[:, None] & (columns < d)[None, :]
     g = tl.zeros((BLOCK, WIDE), tl.float32)
@@ -86,7 +86,7 @@ def _added(values, parts, n, rows, inside, BLOCK: tl.constexpr):
 
 @triton.jit
 def _coefficient(coefficients, mass, rows, inside, MEAN: tl.constexpr):
-    """Return c of rows, which is given or the row sums of the pull."""
+    """Return c of rows: the given values, or the row sums of the pull."""
     c = tl.where(mass > 0, 1.0, 0.0) if MEAN else mass
     if coefficients is not None:
         c = tl.load(coefficients + rows, mask=inside, other=0.0).to(tl.float32)
@@ -101,7 +101,7 @@ def merge_kernel(
     """Combine the sums of rows over all parts into log-sum-exps, in float64, as they may be far below the offset.
 
     Store the losses, Σ_k c_k lse_k − attraction, or 0 if all weights of the pull or of a push are zero, and for each
-    block their sum and how many are not. MEAN: the last weight, a pull or a push, is divided by the sum of its row.
+    block their sum and the number of active rows. MEAN: the last weight, a pull or push, is divided by its row's sum.
     """
     rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside, stride, came = rows < n, parts.to(tl.int64) * n, _came_at(rows, order, n)

@@ -1,4 +1,4 @@
-"""The tile sizes and warps of a kernel, by what it multiplies, and the number of parts its loop is split into."""
+"""The tile sizes and warps of a kernel, by its operands, and the number of parts of its loop."""
 
 import json
 import os
@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import torch
 
 MAX_SPLITS = 256, 16
-"""The most parts of a loop: of sums, where a part is two numbers a row, and of products, where it is all features."""
+"""Maximum number of parts of a loop: for sums, with two numbers per row in each, and for products, all features."""
 
 STORE_COST = 0.1, 3.0
-"""Number of tiles that a program could visit while it stores its part, of sums and of products, counted in bytes."""
+"""Number of tiles that a program could visit while it stores its part, for sums and for products, counted in bytes."""
 
 SLACK = 1.05
-"""Largest time of a loop in fewer parts, relative to that in the best number: a part of products has N·D numbers. Where
-programs fill a GPU twenty times, one part is enough."""
+"""Largest time of a loop in fewer parts, relative to the best time: a part of products has N·D numbers. If programs
+fill a GPU twenty times, one part is enough."""
 
 REGISTERS = 1 << 16
 """Number of registers of a multiprocessor."""
@@ -34,7 +34,7 @@ class Tiles(NamedTuple):
 
     @property
     def registers(self) -> int | None:
-        """The registers that a thread may have for this; None: as many as there are, 255."""
+        """The largest number of registers of a thread for this; None: no limit below the hardware's 255."""
         limit = REGISTERS // (32 * self.warps * self.programs)
         return limit if limit < 255 else None
 
@@ -47,14 +47,14 @@ A100_SHARED_MEMORY = 163 << 10
 
 
 KEYS = "capability", "kernel", "chunk", "two", "whole", "overlaps", "busy"
-"""Names of what measured tiles are found by: the compute capability times ten, and the arguments of `tiles`."""
+"""Names of the keys of measured tiles: the compute capability times ten, and the arguments of `tiles`."""
 
 SHIPPED_TILES = Path(__file__).with_name("tiles.json")
-"""The tiles that were measured to be faster than those of the rules below; `LIKEWISE_TILES` names your own file."""
+"""The file of tiles measured to be faster than the rules below; `LIKEWISE_TILES` names your own file."""
 
 
 def tiles(kernel: str, chunk: int, *, two: bool, whole: bool, overlaps: int, busy: bool, device: torch.device) -> Tiles:
-    """Return the tiles that were measured to be the fastest, or with which a loop spilled no or few registers in tests.
+    """Return the tiles measured to be the fastest, or else tiles whose loop spilled few or no registers in tests.
 
     A tile of "sums" or "backward" holds a ``chunk`` of the features, all if ``whole``, of rows in ``two`` parts or one.
     Weights have ``overlaps`` thin products, and are ``busy`` if a tile compares keys, has a pull or a second push.
@@ -78,7 +78,7 @@ def tiles(kernel: str, chunk: int, *, two: bool, whole: bool, overlaps: int, bus
 
 
 def _narrow(kernel: str, chunk: int, *, two: bool, whole: bool, overlaps: int, roomy: bool) -> Tiles:
-    """Return tiles for mma instructions, with which every supported GPU has room, roomy as an A100 or not."""
+    """Return tiles for mma instructions that fit into every supported GPU, ``roomy`` like an A100 or not."""
     simple, wide = chunk <= 128 and whole and not overlaps, roomy or chunk <= 128
     if two:
         rows = 128 if kernel == "sums" and whole and roomy else 64
@@ -91,7 +91,7 @@ def _narrow(kernel: str, chunk: int, *, two: bool, whole: bool, overlaps: int, r
 
 @cache
 def _read_measured() -> dict[tuple[Any, ...], Tiles]:
-    """Return the tiles of the shipped file and of one's own, which takes precedence."""
+    """Return the tiles of the shipped file and of the user's own, which takes precedence."""
     custom_path = os.environ.get("LIKEWISE_TILES")
     return {
         key: size
@@ -101,7 +101,7 @@ def _read_measured() -> dict[tuple[Any, ...], Tiles]:
 
 
 def read(path: Path) -> dict[tuple[Any, ...], Tiles]:
-    """Read measured tiles by `KEYS`, a list of objects with these and "tiles", which are those of `Tiles`."""
+    """Read measured tiles by `KEYS` from a list of objects with these keys and "tiles", the fields of `Tiles`."""
     kinds = [int, str, int, bool, bool, int, bool]
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))
@@ -131,7 +131,7 @@ def _is_possible(size: Tiles) -> bool:
 
 @cache
 def capability(device: torch.device) -> int:
-    """Return a GPU's compute capability times ten; that of an H100 for any other device."""
+    """Return a GPU's compute capability times ten; for any other device, an H100's."""
     if device.type != "cuda":
         return 90
     major, minor = torch.cuda.get_device_capability(device)
@@ -140,7 +140,7 @@ def capability(device: torch.device) -> int:
 
 @cache
 def room(device: torch.device) -> int:
-    """Return the shared memory that a program may have on a GPU, in bytes; that of an H100 for any other device."""
+    """Return the shared memory available to a program on a GPU, in bytes; for any other device, an H100's."""
     if device.type != "cuda":
         return 227 << 10
     return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
@@ -155,9 +155,9 @@ def multiprocessors(device: torch.device) -> int:
 def splits(programs: int, walked: int, device: torch.device, *, at_once: int, products: bool) -> int:
     """Return the number of parts to split a loop of ``walked`` tiles into, to fill a GPU with enough programs.
 
-    A multiprocessor runs ``at_once``. The time is that of the waves of programs, each over its part of the loop, plus
-    the time to store each part: for products about as much as `STORE_COST` tiles. Of the numbers whose time is within
-    `SLACK` of the shortest it is the smallest.
+    A multiprocessor runs ``at_once`` programs. The time counts the waves of programs, each over its part of the loop,
+    and the storing of each part: for products about as much as `STORE_COST` tiles. The result is the smallest number
+    whose time is within `SLACK` of the shortest.
     """
     return _splits(programs, walked, multiprocessors(device) * at_once, products)
 

@@ -1,13 +1,13 @@
-"""Pair weights for kernels: those of a section as one function for Triton to compile, and the values that it reads.
+"""Pair weights for kernels: for each section, a function for Triton to compile, and the values that it reads.
 
 A weight in closed form is w_ij = Σ_terms f · u_i · v_j · [test of keys] · Π thin product · Π matrix, where a thin
-product may be tested, too. Its source in Triton's language is written here, as if by hand for this weight: SupCon's
+product may be tested, too. Its source in Triton's language is generated here, as if by hand for this weight: SupCon's
 pull is `k0`, the comparison of two keys, and on the diagonal `k0 ^ own`.
 
-Tiles are of three kinds. `SPECIAL` ones are on the diagonal or at the edge, and only they tell rows from each other. If
-the queries are sorted by the only key there is, the tiles where it may be equal are `EQUAL_KEYS`, and adjoin those on
-the diagonal; `INTERIOR` ones have no key in common, so that nothing is compared there. Otherwise, there are no
-`EQUAL_KEYS`, and keys are compared in all tiles.
+There are three kinds of tiles. `SPECIAL` ones are on the diagonal or at the edge, and only they tell rows apart. If the
+queries are sorted by the only key, the tiles with possibly equal keys are `EQUAL_KEYS`, and adjoin the diagonal;
+`INTERIOR` ones have no common key and compare nothing. Otherwise, there are no `EQUAL_KEYS`, and keys are compared in
+all tiles.
 """
 
 import linecache
@@ -35,13 +35,13 @@ MAX_THIN_PRODUCTS = 2
 """The maximum number of thin products in a section."""
 
 LABEL_BLOCK = 64
-"""Number of labels of a thin product that are multiplied at a time."""
+"""Number of labels of a thin product multiplied at a time."""
 
 MAX_CACHED_TESTS = 256
-"""Largest number of combinations of tests of keys that are cached."""
+"""Largest number of cached combinations of key tests."""
 
 MIN_ROWS_TO_SORT = 1 << 14
-"""Smallest number of queries that are sorted by key: sorting fewer takes as long as comparing their keys."""
+"""Smallest number of queries to sort by key: sorting fewer takes as long as comparing their keys."""
 
 INTERIOR, EQUAL_KEYS, SPECIAL, NO_TILE = range(4)
 """The kinds of tiles, as kernels number them."""
@@ -72,7 +72,7 @@ class Plan(NamedTuple):
     shift: int
     """Anchor i is reference i + shift, where weights tell rows apart; launches negate it when the roles are swapped."""
     has_diagonal: bool
-    """Whether weights tell rows from each other."""
+    """Whether weights tell rows apart."""
     first_kinds: tuple[int, int, int]
     """The first kinds of tiles with any weight, with a second push and with a pull; `NO_TILE` where there is none."""
     thin: int
@@ -97,22 +97,22 @@ class Plans(NamedTuple):
     mean: bool
     """Whether the last weight, the pull or the last push, is divided by the sum of its row, which kernels count."""
     streamed: PairWeight | None
-    """The pull that is evaluated as pull @ references, if there is one."""
+    """The pull evaluated as pull @ references, if there is one."""
 
     @property
     def order(self) -> Int[Tensor, " n"] | None:
-        """Index of the query at each position of sorted ones, in the only section; None: they are not sorted."""
+        """Index of the query at each sorted position, in the only section; None: queries are not sorted."""
         ordered = self.sections[0].ordered
         return None if ordered is None else ordered.order
 
     @property
     def counted(self) -> int:
-        """The index of the weight whose row sums are wanted, of the pushes and the pull after them; −1: none."""
+        """The index of the weight with wanted row sums, among the pushes and the pull after them; −1: none."""
         return len(self.powers) if self.pulls else len(self.powers) - 1 if self.mean else -1
 
     @property
     def counts_pairs(self) -> bool:
-        """Whether what is counted is a set."""
+        """Whether the counted weight is a set."""
         return self.pull_set if self.pulls else self.mean and self.sets
 
 
@@ -120,11 +120,11 @@ def plans(problem: ContrastSpec, lengths: tuple[int, ...], device: torch.device)
     """Return the weights of a contrast over sections of these lengths; None if kernels cannot evaluate one of them."""
     pull, streamed = problem.pulls
     if pull is not None and (pull.is_sparse or (streamed is not None and isinstance(pull, Concat))):
-        pull, streamed = None, problem.pull  # with a section whose pull has no form, tiles would evaluate all
+        pull, streamed = None, problem.pull  # if a section's pull has no form, tiles would evaluate all
     weights, powers = [push.weight for push in problem.pushes], tuple(float(push.power) for push in problem.pushes)
     weights += [] if pull is None else [pull]
     last = weights[-1]
-    mean = type(last) is RowMean  # exact types are told apart much faster than those of abstract classes
+    mean = type(last) is RowMean  # a test of exact types is much faster than of abstract classes
     weights[-1] = last.base if type(last) is RowMean else last
     cut = [list(weight.flat) if type(weight) is Concat else [weight] for weight in weights]
     if (
@@ -154,7 +154,7 @@ def plans(problem: ContrastSpec, lengths: tuple[int, ...], device: torch.device)
 def _plan_section(
     weights: list[PairWeight], are_sets: list[bool], powers: tuple[float, ...], device: torch.device, *, sorts: bool
 ) -> Plan | None:
-    """Return the plan of the pushes and the pull of a section; None if one has no form that a kernel evaluates."""
+    """Return the plan of the pushes and the pull of a section; None if a kernel cannot evaluate one of them."""
     forms = [form for form in (weight.form() for weight in weights) if form is not None]
     keys, shifts, bare, tests = _collect_tests(forms)
     thin = {(id(each.anchors), id(each.references)) for form in forms for term in form for each in term.overlaps}
@@ -192,14 +192,14 @@ def _plan_section(
 
 
 class _Known(NamedTuple):
-    """The plan that all weights share which are the same tests of keys; it holds no tensor."""
+    """The plan shared by all weights with the same tests of keys; it holds no tensor."""
 
     plan: Plan
     read: list[tuple[int, bool]]
-    """The keys that its functions read after the powers, by index, and whether those of the references."""
+    """The index of each key that its functions read after the powers, and whether of the references."""
 
     def values(self, keys: Iterable[Keys], device: torch.device) -> list[Tensor]:
-        """Return what the functions read if the keys are these."""
+        """Return the values that the functions read for these keys."""
         moved = [key.to(device) for key in keys]
         return [
             aligned(moved[index].references if of_references else moved[index].anchors)
@@ -211,7 +211,7 @@ _known: dict[Any, _Known] = {}
 
 
 def _collect_tests(forms: list[ClosedForm]) -> tuple[dict[Keys, int], set[int], bool, Any]:
-    """Return the keys that are compared; shifts; whether there are only factors; the tests, None if there is more."""
+    """Return the compared keys; shifts; whether terms have only factors; the tests, or None if there is more."""
     keys, shifts, tests, bare, whole = dict[Keys, int](), set[int](), list[Any](), True, True
     for form in forms:
         for term in form:
@@ -240,9 +240,9 @@ def _sort_by_key(keys: Tensor) -> Ordered:
 def _compile(body: str) -> Any:
     """Return the function for Triton to compile with this body.
 
-    It takes the values, the indices of own and other rows, which of the latter are inside, the number of both, the
-    shift, which weight is wanted, the kind of the tile, and the sizes of a tile. Triton caches what it has
-    compiled by the source, which it reads from `linecache`, as tracebacks do.
+    It takes the values, the indices of own and other rows, the mask of other rows inside, the numbers of both, the
+    shift, the index of the wanted weight, the kind of the tile, and the sizes of a tile. Triton caches compiled
+    functions by source, which it reads from `linecache`, as tracebacks do.
     """
     name = f"weights_{sha256(body.encode()).hexdigest()[:16]}"
     source, file = f"def {name}(v, rows, other_rows, inside, n, r, shift, {CONSTANTS}):\n{body}\n", f"<{name}>"
@@ -264,7 +264,7 @@ class _Section:
         """The names in a weight's expression, with their values."""
 
     def read(self, keys: dict[Keys, int]) -> list[tuple[int, bool]]:
-        """Return which keys are read, in the order of values, and whether those of the references."""
+        """Return the index of each key that is read, in the order of values, and whether of the references."""
         return [(keys[key[0]], True) if isinstance(key, tuple) else (keys[key], False) for key in self._places]
 
     def _since(self, key: Keys | None) -> int:
@@ -296,7 +296,7 @@ class _Section:
         return "\n".join([*lines, "    return w"])
 
     def _weight(self, form: ClosedForm, tile_kind: int, *, is_set: bool) -> str:
-        """Return the expression of a weight in a tile, booleans of a set, numbers of others."""
+        """Return the expression of a weight in a tile, booleans for a set, else numbers."""
         terms = [self._term(term, tile_kind) for term in form if self.first([(term,)]) <= tile_kind]
         if is_set and len(form) == 1 and terms and not terms[0][1]:
             weight = " & ".join(terms[0][0]) or FULL.format(1, "int1")
@@ -367,7 +367,7 @@ class _Section:
         return f"tl.load({self._value(key, lambda: aligned(make().to(self._device)))} + {index})"
 
     def _value(self, key: Any, make: Callable[[], Any]) -> str:
-        """Return a value, which is made when it is first referred to."""
+        """Return the expression of a value, which is made at its first use."""
         if key not in self._places:
             self._places[key] = len(self.values)
             self.values.append(make())
@@ -375,7 +375,7 @@ class _Section:
 
 
 def _product(factors: list[Tensor], count: int) -> Tensor:
-    """Return the product of values of rows or of all rows, (N,)."""
+    """Return the product of factors, each per row or for all rows, (N,)."""
     return reduce(torch.mul, [factor.float() for factor in factors]).expand(count)
 
 

@@ -1,4 +1,4 @@
-"""Arrays of data already in NumPy: scikit-learn's digits, .npz files, and images in any usual layout and range."""
+"""Sources of NumPy arrays: scikit-learn's digits, .npz and .npy files, and images in any usual layout and range."""
 
 import zipfile
 import zlib
@@ -20,7 +20,7 @@ from likewise.files.detection import describe_pickle
 from likewise.files.formats import PART_NAMES, as_class
 
 _INPUTS = ("images", "vectors")
-_FEATURES = ("features", "embeddings")  # what `likewise evaluate` calls vectors
+_FEATURES = ("features", "embeddings")  # names of vectors in `likewise evaluate`
 _OPTIONAL_KEYS = ("labels", "names", "fine_labels", "fine_names", "ids", "test", "parts")
 _CHANNELS = {1, 3}
 _ROUNDING = 1e-4  # tolerance around [0, 1] for floating-point images; half precision needs it
@@ -53,30 +53,30 @@ class Digits(Source):
 class Arrays(Source):
     """Images or vectors from a file written by numpy.savez, with classes, label sets or no labels.
 
-    A file written by numpy.save has vectors, (N, F), without labels. Keys of the other:
+    A file written by numpy.save has vectors, (N, F), without labels. Keys of an .npz file:
 
     - `images`, (N, height, width), (N, height, width, channels) or (N, channels, height, width), 1 or 3 channels:
       integers from 0 to 255, which stay uint8, floating-point values from 0 to 1, or booleans, True for white. Or
       `vectors`, (N, F), any numbers, also called `features` or `embeddings`.
-    - `labels`, optional: one class per sample, (N,), integers or strings; or label sets, (N, L), booleans or 0 and 1.
-      A sample without a class, which only some losses are trained on, has an empty string, or -1 where there are names.
-    - `fine_labels`, optional: one finer class per sample, (N,), each in one class of `labels`: samples are trained by
-      `labels` and evaluated by these. `fine_names`, (C,), optional, are their names.
-    - `ids`, optional: what each sample is called, (N,), strings or integers. Without it that is its place.
-    - `names`, optional: those of the L labels, (L,), or of the classes 0 to C - 1, (C,).
-    - `test`, (N,), booleans, optional: which samples are held out. Or `parts`, (N,), strings: "train", "validation",
+    - `labels`, optional: one class per sample, (N,), integers or strings; or label sets, (N, L), booleans or 0 and 1. A
+      sample without a class, usable by some losses only, has an empty string, or -1 if there are names.
+    - `fine_labels`, optional: one finer class per sample, (N,), each in one class of `labels`: training uses `labels`,
+      evaluation the finer classes. `fine_names`, (C,), optional, are their names.
+    - `ids`, optional: the name of each sample, (N,), strings or integers. The default is its position.
+    - `names`, optional: the names of the L labels, (L,), or of the classes 0 to C - 1, (C,).
+    - `test`, (N,), booleans, optional: True for held-out samples. Or `parts`, (N,), strings: "train", "validation",
       "test".
 
     Args:
         path: The .npz or .npy file.
         size: Side of the square that images are resized to, in pixels, or height and width. None: keep their size.
-        resize: How images of another ratio are brought to it; see `ImagePreprocessing`.
+        resize: How images of another aspect ratio are fitted to `size`; see `ImagePreprocessing`.
 
     Raises:
-        ValueError: The file does not exist, is neither, lacks a key, or has an array of the wrong shape or dtype.
+        ValueError: The file is missing or of another kind, lacks a key, or has an array of the wrong shape or dtype.
 
     Memory:
-        uint8 images take one byte per pixel, and twice that while channels are moved first.
+        uint8 images take one byte per pixel, and twice as much while channels are moved to the front.
 
     Example:
         >>> Arrays("photos.npz", size=32).size
@@ -136,7 +136,7 @@ class Arrays(Source):
 
 
 def read_array(file: Any, key: str) -> NDArray[Any]:
-    """Return an array of an opened file; one that holds Python objects is refused, and they are not loaded."""
+    """Return an array of an open file; refuse an array of Python objects without loading them."""
     try:
         return file[key]
     except ValueError as error:
@@ -160,7 +160,7 @@ def _inputs_in(keys: Sequence[str]) -> list[str]:
 
 
 def _check_keys(keys: Sequence[str], path: Path) -> None:
-    # another key may be the labels, misspelt
+    # an unknown key may be misspelt labels
     kinds, known_keys = _inputs_in(keys), {*_INPUTS, *_FEATURES, *_OPTIONAL_KEYS}
     if len(kinds) == 1 and ("labels" in keys or set(keys) <= known_keys):
         for key in sorted(set(keys) - known_keys):
@@ -177,7 +177,7 @@ def _check_keys(keys: Sequence[str], path: Path) -> None:
 
 @final
 class ArrayRows(LazyInputs):
-    """Vectors, (N, F), in a file that is mapped into memory, read on demand."""
+    """Vectors, (N, F), read on demand from a memory-mapped file."""
 
     def __init__(self, vectors: NDArray[Any]) -> None:
         self.vectors = vectors
@@ -197,7 +197,7 @@ def _vectors(vectors: NDArray[Any]) -> Tensor | LazyInputs:
 def labels_of(
     labels: NDArray[Any], names: NDArray[Any] | None, *, in_part: bool = False, key: str = "labels"
 ) -> columns.Labels:
-    """Return classes (N,), int64, or label sets (N, L), boolean, and their names; in part, -1 is no class."""
+    """Return classes (N,), int64, or label sets (N, L), boolean, and their names; with `in_part`, -1 is no class."""
     labels = words_of(labels, key) if labels.dtype.kind == "S" else labels
     known = None if names is None else tuple(map(as_class, words_of(names, "names").tolist()))
     if labels.ndim == 2 and labels.dtype.kind in "uib" and labels.size and bool(((labels == 0) | (labels == 1)).all()):
@@ -215,7 +215,7 @@ def labels_of(
 
 
 def ids_of(arrays: Mapping[str, NDArray[Any]]) -> Any:
-    """Return what samples are called; None, which stands for their places, where the arrays don't say."""
+    """Return the ids of samples; None, for their positions, if the arrays have none."""
     ids: Any = arrays.get("ids")
     if ids is not None and (ids.ndim != 1 or ids.dtype.kind not in "uiSU"):
         raise ValueError(f"expected ids of shape (N,), strings, got {ids.shape} of {ids.dtype}")
@@ -223,7 +223,7 @@ def ids_of(arrays: Mapping[str, NDArray[Any]]) -> Any:
 
 
 def parts_of_arrays(arrays: Mapping[str, NDArray[Any]]) -> Tensor | None:
-    """Return the part of each sample, (N,): 0 train, 1 validation, 2 test; None where the arrays don't say."""
+    """Return the part of each sample, (N,): 0 train, 1 validation, 2 test; None if the arrays have no parts."""
     if "test" in arrays and "parts" in arrays:
         raise ValueError("expected one of the keys 'test' and 'parts', got both: keep one")
     if "test" in arrays:

@@ -18,13 +18,13 @@ from likewise.data.samples import Samples
 from likewise.data.texts import Texts
 from likewise.instantiate import Described, describe, spec_of
 
-FIT_SAMPLES = 4096  # that an augmentation is fitted on
-OBSERVED_INPUTS, SHOWN_INPUTS = 2048, 16  # read for an encoder that takes its mean from them, and for any other
+FIT_SAMPLES = 4096  # samples used to fit an augmentation
+OBSERVED_INPUTS, SHOWN_INPUTS = 2048, 16  # inputs read for an encoder that computes their mean, and for any other
 MIXING, COUNTERPARTS, NEGATIVES = 1, 3, 4  # purposes of a step's random numbers
 
 
 class LocalBatch(NamedTuple):
-    """The samples of the global batch that a process holds, and the seed for their random numbers."""
+    """The share of a process in the global batch, and the seed of its random numbers."""
 
     seed: int
     """Seed of this step, the same on every process."""
@@ -35,7 +35,7 @@ class LocalBatch(NamedTuple):
 
     @classmethod
     def of(cls, batch: "Batch") -> "LocalBatch":
-        """Return the share of a batch; if none was set, the batch is the global one, with a seed of its own."""
+        """Return the share of a batch; a batch without one is the global batch, with a random seed."""
         return batch.get("share") or cls(int(torch.randint(2**62, ())), len(batch["inputs"]))
 
     def draw(self, views: int, held: int, device: torch.device) -> Draw:
@@ -51,14 +51,14 @@ class Batch(TypedDict):
         inputs: Views, (B, V, ...); before the views are made, (B, ...).
         sample_index: Each sample's row in the training part, (B,).
         labels: Classes (B,) or label sets (B, L); absent if the data has none.
-        share: Which part of the global batch this is, for seeding.
-        cropped: Whether `inputs`, (B, V, ...), are crops of whole images, by which views begin.
-        episodes: How the samples make up episodes, if they do.
-        mix: Which boxes of the episodes' queries come from others, if any do.
-        counterparts: The other side of pairs: what belongs to each sample, (B, ...).
-        alike: Numbers that are equal for pairs that must not be pushed apart, (B,); absent where all differ.
+        share: The part of the global batch held here, for seeding.
+        cropped: Whether `inputs`, (B, V, ...), are crops of whole images, the first step of views.
+        episodes: The shape of the episodes, if the samples form some.
+        mix: The boxes of the episodes' queries that come from other queries, if any.
+        counterparts: The other side of pairs: the counterpart of each sample, (B, ...).
+        alike: Numbers, (B,), equal for pairs that must not be pushed apart; absent if all differ.
         negatives: Hard negatives of each sample, (B, K, ...), if the data has some.
-        negative_alike: Numbers as in `alike` for the negatives, (B, K), -1 for what is nobody's counterpart.
+        negative_alike: Numbers as in `alike` for the negatives, (B, K), -1 for one that is no counterpart.
     """
 
     inputs: Shaped[Tensor, "b ..."]
@@ -75,13 +75,13 @@ class Batch(TypedDict):
 
 
 class Batches(Described, ABC):
-    """Abstract: how samples become batches.
+    """Abstract: a way to form batches of samples.
 
     Attributes:
         batch_size: Samples per batch over all processes, B.
-        together: How many samples in a row belong together, as an episode's do: one that takes another's place is of
-            the same class. None: each is alone.
-        negatives: How many hard negatives of each sample are drawn, of pairs that have some.
+        together: Number of consecutive samples that belong together, as in an episode; a replacement for one is of the
+            same class. None: each is independent.
+        negatives: Number of hard negatives drawn for each sample, for pairs that have some.
     """
 
     batch_size: int
@@ -96,22 +96,22 @@ class Batches(Described, ABC):
 
     @abstractmethod
     def on_device(self, batch: Batch) -> Batch:
-        """Turn a batch of samples into what training takes, on the device that the batch is on."""
+        """Turn a batch of samples into the input of a training step, on the batch's device."""
 
     def fit(self, samples: Samples) -> None:
         """Fit to the training part, once before training."""
 
     def suit(self, loss: str, arguments: Collection[str]) -> None:
-        """Settle what depends on the loss, by its name and its forward's arguments, or refuse it; before training."""
+        """Adapt to a loss, given its name and its forward's arguments, or refuse it; called before training."""
 
     def crops(self, samples: Samples) -> Crops | None:
-        """Return what is cropped of images while they are decoded; None: they are read as they are."""
+        """Return the crops to take of images while they are decoded; None: images are read whole."""
         del samples
         return None
 
     @property
     def recorded(self) -> dict[str, Any]:
-        """Arguments that `suit` and `fit` have settled, by name: a run records them."""
+        """Arguments chosen by `suit` and `fit`, by name, for the record of a run."""
         return {}
 
 
@@ -120,17 +120,17 @@ class Views(Batches):
     """Views of every sample: B samples, each augmented V times. The original is not one of the views.
 
     Args:
-        views: Views per sample, V. Losses without labels need two or more. None: 2; of pairs 1, of each side.
+        views: Views per sample, V. Losses without labels need two or more. None: 2; for pairs 1 of each side.
         batch_size: Samples per batch over all processes, B. A smaller training part is one batch.
-        sampler: Which samples are batched together. None: Shuffled.
-        augmentation: How a view differs from its sample. None: SimCLRViews for images with three channels, RandomAffine
-            for other images, FeatureDropout for vectors, TokenDropout for texts, RandomResizedCrop for images of pairs.
-        counterpart_augmentation: How a view of the other side of pairs differs. None: chosen as for `augmentation`.
-        negatives: How many hard negatives of each sample are drawn for a step, of pairs that have some; some again
-            where there are fewer, and any of the training part's where there is none.
+        sampler: The order of samples in batches. None: Shuffled.
+        augmentation: The change that makes a view. None: SimCLRViews for images with three channels, RandomAffine for
+            other images, FeatureDropout for vectors, TokenDropout for texts, RandomResizedCrop for images of pairs.
+        counterpart_augmentation: The change of the other side of pairs. None: chosen as for `augmentation`.
+        negatives: Hard negatives drawn for each sample in a step, for pairs that have some; they repeat if a sample has
+            fewer, and come from the whole training part if it has none.
 
     Raises:
-        ValueError: views or negatives is below 1, or batch_size is below 2; or pairs are to have several views.
+        ValueError: views or negatives is below 1, or batch_size is below 2; or several views of pairs are requested.
 
     Memory:
         B·V inputs, as floats.
@@ -193,7 +193,7 @@ class Views(Batches):
         return Crops.of(self.augmentation, self.views, samples.inputs)
 
     def on_device(self, batch: Batch) -> Batch:
-        """Return the batch with V views of each input, (B, V, ...); of pairs, also of each counterpart and negative."""
+        """Return the batch with V views of each input, (B, V, ...); for pairs also of each counterpart and negative."""
         ready, share = batch.copy(), LocalBatch.of(batch)
         made = _rest_of_views if batch.get("cropped", False) else _views_of
         ready["inputs"] = made(self.augmentation, batch["inputs"], self.views, share)
@@ -240,7 +240,7 @@ def fit_augmentation(augmentation: Augmentation, samples: Samples) -> None:
 
 
 def some_inputs(samples: Samples, count: int) -> Tensor:
-    """Return at most `count` inputs, evenly spread over the samples; it is a ValueError if none can be read.
+    """Return at most `count` inputs, evenly spread over the samples; raise a ValueError if none can be read.
 
     Example:
         >>> some_inputs(Samples(torch.arange(10.0).unsqueeze(1)), 3).flatten().tolist()
@@ -257,11 +257,11 @@ def some_inputs(samples: Samples, count: int) -> Tensor:
 
 
 def inputs_for_encoder(samples: Samples, *, observed: bool) -> Tensor | Texts:
-    """Return the inputs that an encoder is shown when it is made: all in memory, or some that are read for it.
+    """Return the inputs for the construction of an encoder: all if they are in memory, else a few that are read.
 
     Args:
         samples: The training part.
-        observed: Whether it takes its mean and standard deviation from them: 2,048 are read then, otherwise 16.
+        observed: Whether the encoder computes their mean and standard deviation: 2,048 are read if so, otherwise 16.
     """
     if isinstance(samples.inputs, Tensor | Texts):
         return samples.inputs
@@ -269,7 +269,7 @@ def inputs_for_encoder(samples: Samples, *, observed: bool) -> Tensor | Texts:
 
 
 def derive_seed(*numbers: int) -> int:
-    """Hash numbers to a seed below 2^63, so that different numbers give different seeds.
+    """Hash numbers to a seed below 2^63; different numbers give different seeds.
 
     Example:
         >>> derive_seed(0, 1) == derive_seed(1, 0)
@@ -281,20 +281,20 @@ def derive_seed(*numbers: int) -> int:
 
 @final
 class Episodes(Batches):
-    """Episodes: of some classes a few samples to learn from, the support, and others to classify, the queries.
+    """Episodes: from some classes a few samples to learn from, the support, and others to classify, the queries.
 
-    A batch is the samples of several episodes, (E, N, K + Q) flattened, of each class the support first. Classes differ
-    within an episode, and samples within a class; another episode may have the same ones.
+    A batch is the samples of several episodes, (E, N, K + Q) flattened, with the support of each class first. Classes
+    are distinct within an episode, and samples within a class; episodes may share both.
 
     Args:
-        ways: Classes of an episode, N. None: 5, or as many as there are.
-        shots: Support samples of each class, K.
-        queries: Query samples of each class, Q. None: 15, or as many as every class has beside its shots.
-        episodes: Episodes of a batch over all processes, E.
-        steps: Batches of an epoch. None: as many as there are samples for, at least one.
-        mix: Whether a box of each query comes from another query of its episode, as InfoPatch trains; see `Mix`. Such a
-            query has no single class. None: the command mixes for losses that read `cell_labels`; else not.
-        augmentation: How a sample is changed before it is used; supports and queries alike. None: not at all.
+        ways: Classes per episode, N. None: 5, or all if there are fewer.
+        shots: Support samples per class, K.
+        queries: Query samples per class, Q. None: 15, or as many as every class has beside its shots.
+        episodes: Episodes per batch over all processes, E.
+        steps: Batches per epoch. None: as many as the samples suffice for, at least one.
+        mix: Whether a box of each query comes from another query of its episode, as in InfoPatch; see `Mix`. A mixed
+            query has no single class. None: the command mixes only for losses that read `cell_labels`.
+        augmentation: The change of every sample, support or query, before its use. None: no change.
 
     Raises:
         ValueError: A size is below 1, there are fewer classes than ways, a class has too few samples, or samples don't
@@ -330,7 +330,7 @@ class Episodes(Batches):
         self.steps, self.mix, self.augmentation = steps, mix, augmentation
 
     def suit(self, loss: str, arguments: Collection[str]) -> None:
-        """Mix queries for losses of cells, unless `mix` says; refuse it for others, which would take them for whole."""
+        """Mix queries for losses of cells, unless `mix` is set; refuse it for losses that take queries for whole."""
         cells = "cell_labels" in arguments
         if self.mix and not cells:
             expected = f"queries of one class each for {loss}, which takes no cell_labels"

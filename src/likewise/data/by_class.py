@@ -1,4 +1,4 @@
-"""A split by class: train on some classes and test on others, perhaps with quarter turns of images as more classes."""
+"""A split by class: train on some classes and test on others, optionally with quarter turns of images as classes."""
 
 import fnmatch
 import json
@@ -22,9 +22,9 @@ from likewise.files.formats import PART_NAMES, PARTS, Part, as_class, lines_in
 
 SPLITS = Path(__file__).parent / "splits"
 OPTION = "split.encoding"
-MIN_CLASSES = 6  # for three parts of two
-TURNS = 4  # of a class of images
-ROWS_PER_TURN = 2**32  # more than a source has
+MIN_CLASSES = 6  # three parts of two classes
+TURNS = 4  # orientations of a class of images
+ROWS_PER_TURN = 2**32  # more rows than a source has
 TOLERANCE = 1e-9  # sums of fractions that differ by less are equal
 
 
@@ -34,9 +34,9 @@ class ByClass(Split):
     """Parts with disjoint classes, numbered from 0 in each part.
 
     If the source's own parts have disjoint classes and no file is given, they are kept. Otherwise each class goes to
-    one part with all of its samples. A fraction is 2 classes or more; of 4 or 5 classes 2 are the test's, and
-    validation has samples of the others that are not trained on; of 3 classes the test has one of its own and such
-    samples of the others. A warning says so.
+    one part with all of its samples. A fraction is 2 classes or more. Of 4 or 5 classes, 2 are for testing, and
+    validation uses held-out samples of the training classes. Of 3 classes, one is for testing only, and both parts use
+    such held-out samples. A warning reports this.
 
     Args:
         train: Classes to train on: a number of classes, or below 1 a fraction of them.
@@ -45,11 +45,11 @@ class ByClass(Split):
         file: The class names of each part, instead of numbers. Either a JSON file {"train": [...], "validation": [...],
             "test": [...]}, or a text file of the training classes, one per line, with "train" in its name, beside files
             with "val" or "validation" and "test" in its place; * stands for anything, as in Greek/*. Classes in no part
-            are left out. Or a split of the field: "cifar-fs", 64, 16 and 20 classes of CIFAR-100 (Bertinetto et al.,
-            2019); "mini-imagenet", as many of ImageNet by their WordNet ids (Ravi and Larochelle, 2017);
-            "omniglot-alphabets", 25, 5 and 20 alphabets, as background and evaluation set (Lake et al., 2015).
+            are left out. Or a published split: "cifar-fs", 64, 16 and 20 classes of CIFAR-100 (Bertinetto et al.,
+            2019); "mini-imagenet", as many of ImageNet by WordNet id (Ravi and Larochelle, 2017); "omniglot-alphabets",
+            25, 5 and 20 alphabets, as background and evaluation set (Lake et al., 2015).
         seed: Seed of the choice of classes.
-        encoding: What the file is in, such as "latin-1". None: UTF-8.
+        encoding: Encoding of the file, such as "latin-1". None: UTF-8.
         rotations: Whether each quarter turn of a class of images is a class of its own, in the same part.
 
     Raises:
@@ -120,7 +120,7 @@ class ByClass(Split):
     def _drawn(self, total: int) -> tuple[Tensor, ...]:
         numbers = {part: int(size) if size >= 1 else round(size * total) for part, size in self.sizes.items()}
         free = total - sum(numbers[part] for part in PARTS if self.sizes[part] >= 1)
-        for part in ("train", "test", "validation"):  # in this order, where there are few
+        for part in ("train", "test", "validation"):  # in this order if there are few classes
             if self.sizes[part] < 1:
                 least = min(2, max(free, 0)) if part != "validation" else 2 * (free >= 2)
                 numbers[part] = max(numbers[part], least) if least == 2 else least
@@ -139,7 +139,7 @@ class ByClass(Split):
         return shuffled[: sum(numbers.values())].split(list(numbers.values()))
 
     def _short(self, train: int, validation: int, test: int) -> list[Part]:
-        """Name the parts that have samples of training classes too: fractions, of too few classes."""
+        """Return the parts that need samples of training classes: fractions of too few classes."""
         lacking: dict[Part, bool] = {"test": test == 1, "validation": validation == 0}
         return [part for part, lacks in lacking.items() if lacks and train > 1 and self.sizes[part] < 1]
 
@@ -204,7 +204,7 @@ def _of_parts(text: str, file: Path) -> Mapping[str, Sequence[str]]:
     invalid = ""
     try:
         content = json.loads(text)
-    except ValueError as error:  # also of an integer of thousands of digits
+    except ValueError as error:  # also raised by an integer of thousands of digits
         invalid = f"invalid JSON at line {getattr(error, 'lineno', 1)}, column {getattr(error, 'colno', 1)}"
     for name, names in content.items() if isinstance(content, dict) else ():
         if name in PART_NAMES and isinstance(names, list):
@@ -252,7 +252,7 @@ def rotated(samples: Samples) -> Samples:
 
 
 def unturned(names: Sequence[str]) -> Int[Tensor, " classes"]:
-    """Return for each class a number that it shares with its turns, which are not independent of it."""
+    """Return a number for each class, shared with its turns, which are not independent of it."""
     plain = [re.sub(r", turned \d+°$", "", name) for name in names]
     numbers = {name: number for number, name in enumerate(dict.fromkeys(plain))}
     return torch.tensor([numbers[name] for name in plain], dtype=torch.int64)
@@ -260,7 +260,7 @@ def unturned(names: Sequence[str]) -> Int[Tensor, " classes"]:
 
 @final
 class TurnedRows(LazyInputs):
-    """Images, a tensor or `LazyInputs`, once for each quarter turn: all as they are, then all turned by 90°, ..."""
+    """Images, a tensor or `LazyInputs`, once for each quarter turn: first all unturned, then all turned by 90°, ..."""
 
     def __init__(self, images: Tensor | LazyInputs) -> None:
         self.images = images

@@ -1,4 +1,4 @@
-"""Columns of tables: what they hold, numbers as vectors, and labels as classes or as label sets."""
+"""Columns of tables: their kinds and values, and labels as classes or as label sets."""
 
 import math
 import warnings
@@ -20,7 +20,7 @@ ColumnKind = Literal["images", "numbers", "text", "classes", "other"]
 
 
 def kind_of(feature: Any) -> ColumnKind:
-    """Return what a column holds, judged by its feature in the `datasets` library."""
+    """Return the kind of a column, from its feature in the `datasets` library."""
     import datasets  # noqa: PLC0415 - only sets that the library reads need it
 
     encoded = isinstance(feature, Mapping) and set(feature) == {"bytes", "path"}
@@ -47,14 +47,14 @@ def has_several(feature: Any) -> bool:
 
 
 def kind_in(table: Any, column: str) -> ColumnKind:
-    """Return what a column of a table holds: strings that are paths of images count as images."""
+    """Return the kind of a column of a table; paths of images count as images."""
     column_kind = kind_of(table.features[column])
     are_paths = column_kind == "text" and detection.kind_of(first_values(table, column)) == "images"
     return "images" if are_paths else column_kind
 
 
 def first_values(table: Any, column: str) -> Sequence[Any]:
-    """Return the first values of a column, which tell what it holds."""
+    """Return the first values of a column, which show its kind."""
     return values_of(table.select_columns([column]).select(range(min(len(table), detection.JUDGED_ROWS))), column)
 
 
@@ -64,17 +64,17 @@ def values_of(table: Any, column: str) -> Sequence[Any]:
 
 
 def arrow_of(table: Any, column: str) -> Any:
-    """Return the values of a column as Arrow has them."""
+    """Return the values of a column as an Arrow array."""
     return table.select_columns([column]).with_format("arrow")[:][column]
 
 
 def strings_in(tables: Iterable[Any], column: str) -> list[str]:
-    """Return the values of a column of all tables as strings, empty where there is none."""
+    """Return the values of a column of all tables as strings, empty for missing values."""
     return ["" if value is None else str(value) for table in tables for value in values_of(table, column)]
 
 
 def words_in(table: Any, column: str) -> Sequence[Any]:
-    """Return the values of a column of strings or of numbered classes, by name; nothing for other columns."""
+    """Return the values of a column of strings, or the names in a column of classes; nothing for other columns."""
     column_kind = kind_of(table.features[column])
     if column_kind not in {"text", "classes"}:
         return ()
@@ -82,7 +82,7 @@ def words_in(table: Any, column: str) -> Sequence[Any]:
 
 
 def labels_in(tables: Sequence[Any], column: str, separator: str | None, *, in_part: bool = False) -> Labels:
-    """Return the labels of all tables; by name, where the tables number them differently."""
+    """Return the labels of all tables, matched by name if the tables number them differently."""
     names = [_names(table.features[column]) for table in tables]
     each = [values_of(table, column) for table in tables]
     if len(set(names)) > 1:
@@ -92,12 +92,12 @@ def labels_in(tables: Sequence[Any], column: str, separator: str | None, *, in_p
 
 
 def indicators_in(tables: Sequence[Any], columns: Sequence[str]) -> Labels:
-    """Return label sets, (N, L), of one column of 0 and 1 for each label."""
+    """Return label sets, (N, L), from one column of 0 and 1 per label."""
     sets: list[list[bool]] = []
     for column in columns:
         values = [value for table in tables for value in values_of(table, column)]
         for row, value in enumerate(values):
-            if value not in (0, 1):  # a list has no hash
+            if value not in (0, 1):  # not a set: a list has no hash
                 raise ValueError(f"expected 0 or 1 in column {column!r} of data.label, got {value!r} in row {row}")
         sets.append([value == 1 for value in values])
     return torch.tensor(sets).T.contiguous(), tuple(columns)
@@ -165,8 +165,8 @@ def labels_of(
 ) -> Labels:
     """Return classes (N,), int64, or label sets (N, L), boolean, with their names; None in `values` is no label.
 
-    `names` are those of numbered classes or labels. With `in_part`, samples may have no class, -1. `separable`: whether
-    the source takes a separator, which a warning then suggests where names have one in them.
+    `names` belong to numbered classes or labels. With `in_part`, samples may have no class, -1. `separable` tells
+    whether the source takes a separator, which a warning then suggests if names contain one.
     """
     values = [_parse_label(value) for value in values]
     if in_part and separator is None and not any(isinstance(value, list) for value in values):
@@ -204,7 +204,7 @@ def labels_of(
 
 
 def warn_of_same(values: Iterable[Any], texts: Iterable[Any], whose: str) -> None:
-    """Warn where a number and a string are written alike."""
+    """Warn if a number and a string are written the same way."""
     kinds = {(word, isinstance(value, str)) for value, word in zip(values, texts, strict=True)}
     if both := [word for word, is_string in kinds if is_string and (word, False) in kinds]:
         message = f'{whose} {min(both)} and "{min(both)}", which are the same here'
@@ -212,13 +212,13 @@ def warn_of_same(values: Iterable[Any], texts: Iterable[Any], whose: str) -> Non
 
 
 def check_separator(separator: str | None) -> None:
-    """Raise a ValueError unless a separator has a character."""
+    """Raise a ValueError for an empty separator."""
     if separator == "":
         raise ValueError("expected a separator of at least one character, such as ;, got an empty one")
 
 
 def check_apart(names: Sequence[str]) -> None:
-    """Warn where classes seem to be several labels in one cell."""
+    """Warn if classes seem to be several labels in one cell."""
     for separator, called in SEPARATORS.items():
         parts = {name: {part.strip() for part in name.split(separator)} - {""} for name in names}
         together = {name: pieces for name, pieces in parts.items() if separator in name}
@@ -234,7 +234,7 @@ def check_apart(names: Sequence[str]) -> None:
 
 
 def _parse_label(value: Any) -> Any:
-    """Return a cell's label or labels: a whole number as the integer that was written, and a missing one as None."""
+    """Return a cell's label or labels, with whole numbers as integers and missing labels as None."""
     if isinstance(value, list):
         return [as_class(label) if isinstance(label, str) else label for label in value]
     if not isinstance(value, float):
@@ -266,7 +266,7 @@ def _in_order(labels: Collection[Any]) -> list[Any]:
 
 
 def _are_indicators(sets: Sequence[Sequence[Any]]) -> bool:
-    # of two or more each, 0 and 1 are indicators: as labels, some would repeat, or every sample would have both
+    # in sets of two or more, 0 and 1 are indicators: as labels, some would repeat, or every sample would have both
     same_length = len({len(label_set) for label_set in sets}) == 1 and len(sets[0]) > 0
     if not same_length or any(label not in {0, 1} for label_set in sets for label in label_set):
         return False

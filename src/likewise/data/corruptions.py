@@ -15,7 +15,7 @@ from likewise.files.detection import suggest
 SEVERITIES = (1, 2, 3, 4, 5)
 _ROUNDING = 1e-4  # tolerance around [0, 1]
 Change = Callable[[Tensor, float], Tensor]
-"""Changes an image (channels, height, width) by a strength; what is random comes from torch's own generator."""
+"""A change of an image (channels, height, width) by a strength; random numbers come from torch's own generator."""
 
 
 def _impulses(image: Tensor, share: float) -> Tensor:
@@ -88,14 +88,14 @@ def corruption_named(name: str) -> str:
 def corrupted(
     images: Shaped[Tensor, "n ch h w"], rows: Int[Tensor, " n"], corruption: str, severity: int, seed: int = 0
 ) -> Float[Tensor, "n ch h w"]:
-    """Corrupt images. What is random depends on the seed and the image's row only, not on the batch it comes in.
+    """Corrupt images. Random numbers depend on the seed and the image's row only, not on its batch.
 
     Args:
         images: Images (N, channels, height, width), uint8 or from 0 to 1.
         rows: Each image's row in its source, (N,).
         corruption: A key of `CORRUPTIONS`.
         severity: 1 to 5.
-        seed: Seed of what is random.
+        seed: Seed of the random numbers.
 
     Returns:
         Images of the same shape, float32 from 0 to 1, on the CPU.
@@ -106,7 +106,7 @@ def corrupted(
 
     Source:
         After D. Hendrycks and T. Dietterich, Benchmarking Neural Network Robustness to Common Corruptions and
-        Perturbations, 2019, with strengths of our own: numbers can't be compared with theirs.
+        Perturbations, 2019, with our own strengths: results can't be compared with theirs.
 
     Example:
         >>> corrupted(torch.full((2, 3, 4, 4), 0.5), torch.tensor([0, 1]), "brightness", 1)[0, 0, 0, 0]
@@ -135,7 +135,7 @@ def corrupted(
 
 @final
 class CorruptedRows(LazyInputs):
-    """Images of `corrupted`, made when they are read: no more than a batch of them is in memory."""
+    """Images corrupted by `corrupted` as they are read; at most a batch of them is in memory."""
 
     def __init__(
         self, images: Tensor | LazyInputs, rows: Tensor, corruption: str, severity: int, seed: int = 0

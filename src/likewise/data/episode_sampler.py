@@ -1,4 +1,4 @@
-"""Sampling of episodes: their classes, and of each some samples to learn from and others to classify; and PatchMix."""
+"""Sampling of episodes, which are classes with samples to learn from and others to classify; and PatchMix."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, final
@@ -24,22 +24,22 @@ class EpisodeShape(NamedTuple):
     """
 
     episodes: int
-    """Episodes, E."""
+    """Number of episodes, E."""
     ways: int
-    """Classes of an episode, N."""
+    """Classes per episode, N."""
     shots: int
-    """Samples of each class to learn from, K: the support."""
+    """Samples per class to learn from, K: the support."""
     queries: int
-    """Samples of each class to classify, Q."""
+    """Samples per class to classify, Q: the queries."""
 
     @property
     def each(self) -> int:
-        """Samples of a class, K + Q."""
+        """Samples per class, K + Q."""
         return self.shots + self.queries
 
     @property
     def samples(self) -> int:
-        """Samples of an episode, N·(K + Q)."""
+        """Samples per episode, N·(K + Q)."""
         return self.ways * self.each
 
     @classmethod
@@ -55,13 +55,13 @@ class EpisodeShape(NamedTuple):
 
 @final
 class EpisodeSampler:
-    """Samples episodes without replacement: every class of an episode once, every sample of a class once.
+    """A sampler of episodes without replacement: no class twice in an episode, no sample twice in a class.
 
     Args:
         labels: Class of each sample, (M,).
         names: The classes' names.
         shape: The size of episodes.
-        room: The options that the shape comes from, "batches" or "evaluations", for error messages.
+        room: The prefix of the shape's options in error messages: "batches" or "evaluations".
 
     Raises:
         ValueError: There are fewer classes than ways, or a class has fewer samples than shots and queries.
@@ -92,7 +92,7 @@ class EpisodeSampler:
         self._first = self._counts.cumsum(0) - self._counts
 
     def __call__(self, generator: torch.Generator) -> Int[Tensor, "e n s"]:
-        """Return rows of episodes, (E, N, K + Q), of each class the support first."""
+        """Return rows of episodes, (E, N, K + Q), with the support of each class first."""
         shape = self.shape
         all_of_them = torch.full((shape.episodes,), len(self._counts))
         classes = distinct(all_of_them, shape.ways, generator)
@@ -103,7 +103,7 @@ class EpisodeSampler:
 def shortage(
     counts: Int[Tensor, " c"], names: Sequence[str], shape: EpisodeShape, prefix: OptionPrefix
 ) -> tuple[str, str, str] | None:
-    """Say what episodes need, what there is, and the remedy; None where there is enough."""
+    """Describe the samples that episodes need, the available ones and the remedy; None if there are enough."""
     occurring = counts.nonzero().flatten()
     if len(occurring) < shape.ways:
         return f"at least {shape.ways} classes, as many as an episode has", str(len(occurring)), f"lower {prefix}.ways"
@@ -119,7 +119,7 @@ def shortage(
 
 
 def fitted(counts: Int[Tensor, " c"], shape: EpisodeShape, options: Mapping[str, object]) -> EpisodeShape:
-    """Return the shape with no more ways and queries than classes and samples, where `options` leave them open."""
+    """Return the shape with ways and queries limited to the classes and samples, unless `options` set them."""
     occurring = counts[counts > 0]
     queries = int(occurring.min()) - shape.shots if len(occurring) else 1
     most = {"ways": max(2, len(occurring)), "queries": max(1, queries)}
@@ -127,14 +127,14 @@ def fitted(counts: Int[Tensor, " c"], shape: EpisodeShape, options: Mapping[str,
 
 
 def fitting(counts: Int[Tensor, " c"], shape: EpisodeShape) -> EpisodeShape | None:
-    """Return the shape with no more ways and queries than there are classes and samples; None where 1 is too many."""
+    """Return the shape with ways and queries limited to the classes and samples; None if these are too few."""
     fits = fitted(counts, shape, {"ways": None, "queries": None})
     occurring = counts[counts > 0]
     return fits if len(occurring) > 1 and int(occurring.min()) >= fits.each else None
 
 
 def fitting_words(counts: Int[Tensor, " c"], names: Sequence[str], wanted: EpisodeShape, fits: EpisodeShape) -> str:
-    """Say how a shape that fits differs from the one that was wanted, and why; nothing where it doesn't."""
+    """Describe how the fitting shape differs from the wanted one, and why; return "" if it does not."""
     occurring = counts.nonzero().flatten()
     fewest = int(occurring[counts[occurring].argmin()])
     ways = f"{fits.ways}-way, as there are {len(occurring)} classes"
@@ -147,7 +147,7 @@ def fitting_words(counts: Int[Tensor, " c"], names: Sequence[str], wanted: Episo
 def distinct(counts: Int[Tensor, " r"], k: int, generator: torch.Generator) -> Int[Tensor, "r k"]:
     """Draw k different numbers below each count, (R,) and at least k; every ordered choice is equally likely."""
     drawn = torch.empty(len(counts), k, dtype=torch.int64)
-    many = counts >= k * k  # then at least 6 of 10 rows have no number twice
+    many = counts >= k * k  # then at least 6 in 10 rows have no repeated number
     drawn[many] = _drawn_again(counts[many], k, generator)
     few = (~many).nonzero().flatten()
     width = int(counts[few].max()) if len(few) else 1
@@ -170,23 +170,23 @@ def _drawn_again(counts: Int[Tensor, " r"], k: int, generator: torch.Generator) 
 
 
 class Mix(NamedTuple):
-    """For each episode the box of its queries that is replaced, and the query that each one's box comes from.
+    """The replaced box of the queries of each episode, and the query from which each box comes.
 
     Source:
         C. Liu et al., Learning a Few-shot Embedding Model with Contrastive Learning, 2021, section 3.3.
     """
 
     boxes: Int[Tensor, "e 4"]
-    """Top, bottom, left and right of the box of each episode, in pixels, (E, 4); bottom and right are outside."""
+    """Top, bottom, left and right of the box of each episode, in pixels, (E, 4); bottom and right are exclusive."""
     partners: Int[Tensor, "e q"]
-    """For each query the one that its box comes from, (E, Q): a permutation; it may be the query itself."""
+    """The source of each query's box, (E, Q): a permutation of the queries, possibly the query itself."""
 
 
 def draw_mix(draw: Draw, queries: int, height: int, width: int) -> Mix:
     """Draw a box and a permutation for each episode.
 
-    With λ uniform from 0 to 1 the box has the sides ⌊S √(1 − λ)⌋, halved by integer division, around a centre that is
-    uniform in the image, and is cut off at its edges: 31 % of the pixels of 84 x 84 on average.
+    With λ uniform from 0 to 1 the box has the sides ⌊S √(1 − λ)⌋, halved by integer division, around a centre uniform
+    in the image, and is clipped at the image's edges: 31 % of 84 x 84 pixels on average.
     """
     numbers = draw.uniform(3)
     share = (1 - numbers[:, 0]).sqrt()
@@ -210,16 +210,16 @@ def patched(queries: Shaped[Tensor, "e q ch h w"], mix: Mix) -> Shaped[Tensor, "
 def owned_by_partner(
     mix: Mix, map_shape: tuple[int, int], stride: int, image: tuple[int, int], *, start: float = 0.0
 ) -> Bool[Tensor, "e h w"]:
-    """Tell which cells of a feature map lie for more than half within the box, and so show the partner.
+    """Return a mask of the cells of a feature map that lie more than half within the box, and so show the partner.
 
-    Cell i covers the pixels from start + i·stride to start + (i + 1)·stride, as far as the image goes.
+    Cell i covers the pixels from start + i·stride to start + (i + 1)·stride, within the image.
 
     Args:
         mix: The boxes.
         map_shape: Height and width of the maps, in cells.
         stride: Pixels between neighbouring cells.
         image: Height and width of the images, in pixels.
-        start: Where the first cell begins, in pixels; a whole number or a half.
+        start: Start of the first cell, in pixels; a whole number or a half.
 
     Example:
         >>> owned_by_partner(Mix(torch.tensor([[0, 8, 0, 5]]), torch.tensor([[0]])), (2, 2), 4, (8, 8)).tolist()

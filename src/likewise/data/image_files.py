@@ -41,21 +41,21 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 T = TypeVar("T")
-JUDGED_IMAGES = 32  # images of more than 8 bits that tell how many all have in use
-BEGINNING = 2**16  # bytes of a file within another that are read for its header
+JUDGED_IMAGES = 32  # images of more than 8 bits inspected for the number of bits in use
+BEGINNING = 2**16  # bytes read for the header of a file within another
 Size = int | list[int] | None
-"""Side of a square, or height and width, in pixels; None: as they are."""
+"""Side of a square, or height and width, in pixels; None: unchanged."""
 
 
 class Encoded(NamedTuple):
-    """The content of an image file that is stored within another file, and its name in messages."""
+    """The content of an image file stored within another file, and its name in messages."""
 
     name: str
     content: bytes
 
 
 class Within(NamedTuple):
-    """An image file within another: where it begins and how long it is, in bytes."""
+    """An image file within another: its start and length, in bytes."""
 
     name: str
     file: Path
@@ -82,9 +82,9 @@ class ImageSource(Source):
 
     Args:
         size: Side of the square that images are resized to, in pixels, or height and width. None: all have one size.
-        resize: How images of another ratio are brought to it: "crop" takes their middle, "pad" adds black, "squash"
-            stretches; see `ImagePreprocessing`.
-        memory: GiB of decoded images to hold in memory. More are decoded on demand.
+        resize: How images of another aspect ratio are fitted to `size`: "crop" takes their middle, "pad" adds black,
+            "squash" stretches; see `ImagePreprocessing`.
+        memory: GiB of decoded images to hold in memory. Larger sets are decoded on demand.
     """
 
     size: Size = None
@@ -95,10 +95,10 @@ class ImageSource(Source):
         check_size(self.size, self.resize, self.memory)
 
     def read_images(self, items: Sequence[Item], rows: Sequence[int] | None = None) -> ReadImages:
-        """Return images (n, channels, height, width), uint8, their items' indices, what was made of them, their kinds.
+        """Return images (n, channels, height, width), uint8, their items' indices, their preprocessing, their kinds.
 
-        Those that would take too much memory are decoded on demand, where an error beyond the header shows only when
-        they are read. Files that cannot be read are left out, with a warning. With `made_of`, no header is read.
+        Images that would take too much memory are decoded on demand, and errors beyond the header then show only on
+        reading. Unreadable files are left out, with a warning. With `made_of`, no header is read.
         """
         subset, rows = rows, range(len(items)) if rows is None else rows
         if self.made_of is not None:
@@ -140,7 +140,7 @@ class ImageSource(Source):
 
 @final
 class ImageFiles(LazyInputs):
-    """Images decoded on demand, uint8; one that cannot be read is black, and listed by `unreadable`."""
+    """Images decoded on demand, uint8; an unreadable image is black, and listed by `unreadable`."""
 
     def __init__(self, items: Sequence[Item], preprocessing: ImagePreprocessing) -> None:
         self.shape, self.dtype = (len(items), *preprocessing.shape), torch.uint8
@@ -155,7 +155,7 @@ class ImageFiles(LazyInputs):
             if pixels is not None:
                 image.copy_(pixels)
                 continue
-            if not self._lost and get_worker_info() is None:  # of what workers read, the training tells
+            if not self._lost and get_worker_info() is None:  # training reports failures in workers
                 warnings.warn(f"an image that cannot be read is black where it is indexed: {_name(item)}", stacklevel=3)
             self._lost.add(row)
         return images
@@ -197,11 +197,11 @@ def read_image(file: str | Path, preprocessing: ImagePreprocessing | tuple[int, 
 
     Args:
         file: The file.
-        preprocessing: What is made of it; or the shape (channels, height, width), such as `encoder.input_shape`, to
-            which it is then cropped and resized.
+        preprocessing: The preprocessing, or the shape (channels, height, width) to crop and resize the image to, such
+            as `encoder.input_shape`.
 
     Raises:
-        ValueError: The file cannot be read, or the shape isn't one of images.
+        ValueError: The file cannot be read, or the shape is not an image's.
 
     Example:
         >>> import tempfile
@@ -234,7 +234,7 @@ def check_size(size: Size, resize: Resize = "crop", memory: float = 0.0) -> None
 
 
 def sides(size: int | list[int]) -> list[int]:
-    """Return a height and a width; of one number, those of a square."""
+    """Return a height and a width; a single number is the side of a square."""
     return [size, size] if isinstance(size, int) else list(size)
 
 
@@ -256,7 +256,7 @@ def _headers(items: Sequence[Item], rows: Sequence[int], *, upright: bool) -> li
         key = keys[index]
         return items[rows[index]] if key is None or "\0" in key else Path(key)
 
-    listed = getattr(items, "files", None)  # which a table has in one go
+    listed = getattr(items, "files", None)  # a table lists all files at once
     keys = [key_of(items[row]) if listed is None else listed[row] for row in rows]
 
     return read_headers(keys, item, partial(_header, upright=upright), f"upright: {upright}")
@@ -272,7 +272,7 @@ def _header(item: Item, *, upright: bool) -> Header | None:
 
 
 def _why(item: Item) -> str:
-    """Return why an image cannot be read and what to do, in parentheses, where that is known."""
+    """Return the reason for an unreadable image and the remedy, in parentheses, if they are known."""
     from PIL import Image  # noqa: PLC0415 - only images in files need it
 
     if isinstance(item, Path) and not exists(item):
@@ -304,7 +304,7 @@ def _try_read(item: Item, make: Callable[["Image"], T]) -> T | None:
 def _open_image(item: Item) -> "Image":
     from PIL import Image  # noqa: PLC0415 - only images in files need it
 
-    image_suffixes()  # in a worker, too, a kind that an extension reads is to be known
+    image_suffixes()  # makes formats read by an extension known, in workers too
     if isinstance(item, Path):
         return Image.open(item)
     return Image.open(io.BytesIO(item.content() if isinstance(item, Within) else item.content))
@@ -315,19 +315,19 @@ def _name(item: Item) -> str:
 
 
 class Crops(NamedTuple):
-    """The crops of each image for a step."""
+    """The random crops of each image in a step."""
 
     crop: RandomResizedCrop
     views: int
 
     @classmethod
     def of(cls, augmentation: Augmentation | None, views: int, inputs: Tensor | LazyInputs) -> "Crops | None":
-        """Return the crops that views begin with; None where there are none, or inputs are no images on demand."""
+        """Return the initial crops of views; None if there are none, or inputs are not images read on demand."""
         first = None if augmentation is None else augmentation.split()[0]
         return cls(first, views) if isinstance(first, RandomResizedCrop) and _can_crop(inputs) else None
 
     def numbers(self, seed: int, samples: int, span: slice) -> Float[Tensor, "n v k"]:
-        """Return the random numbers of some of B samples: the same ones whoever reads them."""
+        """Return the random numbers of some of B samples, the same in every process."""
         rows = slice(span.start * self.views, span.stop * self.views)
         return Draw(seed, samples * self.views, rows).uniform(DRAWS_PER_CROP).unflatten(0, (-1, self.views))
 
@@ -344,7 +344,7 @@ class Crops(NamedTuple):
 
 
 def _can_crop(inputs: Tensor | LazyInputs) -> bool:
-    """Tell whether inputs are images on demand, of which the middle is taken where they are not cropped."""
+    """Tell whether inputs are images read on demand whose preprocessing is a central crop."""
     if isinstance(inputs, SomeRows):
         return _can_crop(inputs.all_rows)
     if isinstance(inputs, JoinedRows):

@@ -1,4 +1,4 @@
-"""The input columns of tables: their choice, numbers as vectors, also those written as strings, and images."""
+"""The input columns of tables: their choice, numbers, also written as strings, as vectors, and images."""
 
 import hashlib
 import os
@@ -26,24 +26,24 @@ from likewise.data.tables import Tables
 from likewise.files import formats
 from likewise.files.detection import kind_of
 
-compute: Any = typed_compute  # its functions are made at import
-MIN_ROWS = 20  # fewer cannot show that their numbers identify rows
-MAX_LISTED_COLUMNS = 8  # that a line names
+compute: Any = typed_compute  # its functions are created at import
+MIN_ROWS = 20  # fewer rows cannot show that their numbers identify them
+MAX_LISTED_COLUMNS = 8  # columns named in a line
 CHUNK = 16384  # rows read at a time
-MAX_ODD_SHARE = 0.1  # of a column's cells that are no numbers, if it is meant to be of numbers
-MAX_EXACT_INTEGER = 2**53  # from here on not every whole number is a float
+MAX_ODD_SHARE = 0.1  # largest share of other cells in a column meant to be numbers
+MAX_EXACT_INTEGER = 2**53  # from here on floats skip whole numbers
 NUMBER = r"^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|inf|infinity)$"
-MISSING_WORDS = ("", "na", "n/a", "nan", "null", "none")  # how a missing number is usually written, in any case
-MAX_IMAGES = 256  # whose content is in memory at a time
+MISSING_WORDS = ("", "na", "n/a", "nan", "null", "none")  # usual words for a missing number, in any case
+MAX_IMAGES = 256  # images with their content in memory at a time
 
 
 class Chosen(NamedTuple):
-    """The input columns of a table, what they hold, and why each of the others is no input."""
+    """The input columns of a table, their kind, and the reasons against each of the others."""
 
     inputs: list[str]
     kind: columns.ColumnKind
     others: Mapping[str, str]
-    tables: Tables  # the tables, in which columns of numbers hold these
+    tables: Tables  # the tables, with numbers in place of their strings
 
     def __str__(self) -> str:
         left = [f"{name} ({why})" for name, why in self.others.items()]
@@ -54,7 +54,7 @@ class Chosen(NamedTuple):
 
 
 def choose_columns(path: str, tables: Tables, input_columns: Sequence[str] | None, beside: Sequence[str]) -> Chosen:
-    """Choose one column of images or texts, or several of numbers: those given, or else as `Table` says."""
+    """Choose one column of images or texts, or several of numbers: the given ones, or else by the rules of `Table`."""
     table = next(iter(tables.splits.values()))
     if unknown := next((name for name in input_columns or () if name not in table.features), None):
         got = f"{unknown!r}: choose from {', '.join(table.features)}"
@@ -154,7 +154,7 @@ class Numbers(NamedTuple):
 
     values: Mapping[str, Any]  # the numbers of each part, NaN where there are none
     filled: int
-    odd: int  # how many of the filled cells are something else
+    odd: int  # the number of filled cells with something else
     first: str  # the first of these, and its row
     padded: bool  # whether whole numbers begin with zeros
 
@@ -190,7 +190,7 @@ class Numbers(NamedTuple):
 
 
 def with_numbers(splits: Mapping[str, Any], numbers: Mapping[str, Numbers]) -> dict[str, Any]:
-    """Put numbers in the place of the strings that stand for them."""
+    """Replace strings by the numbers that they stand for."""
     made = dict(splits)
     for part, split in splits.items() if numbers else ():
         table: Any = split.with_format("arrow")[:]
@@ -202,7 +202,7 @@ def with_numbers(splits: Mapping[str, Any], numbers: Mapping[str, Numbers]) -> d
 
 
 def _whole_numbers(table: Any, column: str) -> NDArray[np.int64] | None:
-    """Return the values of a column without those that are missing; None where one is not whole."""
+    """Return the values of a column without missing ones; None if a value is not a whole number."""
     values = columns.arrow_of(table, column)
     if pa.types.is_integer(values.type):
         return values.drop_null().to_numpy()
@@ -215,7 +215,7 @@ def _whole_numbers(table: Any, column: str) -> NDArray[np.int64] | None:
 
 
 def vectors_of(tables: Sequence[Any], names: Sequence[str]) -> Tensor:
-    """Concatenate number columns of all tables to vectors, (N, F), float32."""
+    """Combine the number columns of all tables into vectors, (N, F), float32."""
     rows = [np.concatenate([_read_numbers(table, name) for name in names], axis=1) for table in tables]
     widths = {part.shape[1] for part in rows}
     if len(widths) > 1:
@@ -252,7 +252,7 @@ class NumberRows(LazyInputs):
 
 
 def finite_rows(vectors: Float[Tensor, "n f"] | LazyInputs, path: str) -> Int[Tensor, " m"]:
-    """Return the rows whose numbers are all there and finite; a warning counts the others and names the first."""
+    """Return the rows whose numbers are all present and finite; a warning counts the others and names the first."""
     read = (vectors[rows] for rows in torch.arange(len(vectors)).split(CHUNK))
     whole = torch.cat([torch.isfinite(some).all(dim=1) for some in read])
     lost = (~whole).nonzero().flatten().tolist()
@@ -278,10 +278,10 @@ def _read_numbers(table: Any, name: str) -> NDArray[np.float32]:
 
 
 def cells_of(where: str, splits: Mapping[str, Any], column: str, option: str) -> tuple[dict[str, Any], Tensor]:
-    """Return a column's cells that are filled, those of a list one by one, and the row in which each is, (M,)."""
+    """Return the filled cells of a column, with the items of lists as single cells, and the row of each, (M,)."""
     cells, rows, start = dict[str, Any](), list[Tensor](), 0
     for name, split in splits.items():
-        if column not in split.features:  # negatives, which other parts than the training part may lack
+        if column not in split.features:  # negatives, which only the training part must have
             start += len(split)
             continue
         table, within = split.select_columns([column]), torch.arange(len(split))
@@ -311,7 +311,7 @@ def _lengths(lists: Any) -> Int[Tensor, " n"]:
 
 @final
 class ImageCells(Sequence[Item]):
-    """The image files in a column, or at the paths in a column, numbered across all splits."""
+    """The images of a column, as files or as paths, numbered across all splits."""
 
     def __init__(self, tables: Tables, splits: Sequence[str], column: str) -> None:
         self.folder, self.contents, self.odd = tables.folder, tables.contents, tables.odd
@@ -328,14 +328,14 @@ class ImageCells(Sequence[Item]):
 
     @property
     def ids(self) -> Ids | None:
-        """The paths of image files, as the table has them or below its folder; None where one has no file."""
+        """The paths of image files, as written in the table or relative to its folder; None if an image has no file."""
         root = "" if self.folder is None else f"{self.folder.absolute()}{os.sep}"
         names = [name for _, name, _ in self._named()]
         return Ids.of(name.removeprefix(root) for name in names) if all(names) else None
 
     @property
     def files(self) -> list[str | None]:
-        """The path of each image that is a file of its own, or the place of its bytes in a table, if it has one."""
+        """The path of each image with its own file, or the position of its bytes in a table; None without either."""
         folder = "" if self.folder is None else str(self.folder)
         join = os.path.join  # ten times as fast as Path
         return [
@@ -350,7 +350,7 @@ class ImageCells(Sequence[Item]):
             self.contents.warn()
 
     def _named(self) -> Iterator[tuple[bool, str, int | None]]:
-        """Yield whether an image stands apart from the table, its name and its number there."""
+        """Yield for each image whether it is outside the table, its name, and its number in the table."""
         for table in self.cells:
             named: Any = table.with_format("arrow")[:][self.column]
             apart, numbers = [True] * len(named), [None] * len(named)
@@ -366,7 +366,7 @@ class ImageCells(Sequence[Item]):
 
     @property
     def keys(self) -> Iterator[str | bytes | None]:
-        """The key of each image: a digest of its content, or else its path; None where there is neither."""
+        """The key of each image: a digest of its content, or else its path; None without either."""
         for table in self.cells:
             for some in table.with_format("arrow").iter(MAX_IMAGES):
                 for cell in some[self.column].to_pylist():

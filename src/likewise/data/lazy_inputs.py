@@ -1,4 +1,4 @@
-"""What is read on demand: inputs, by worker processes ahead of time, and ids; and progress bars while data is read."""
+"""Inputs and ids read on demand, worker processes that read inputs ahead of time, and progress bars for reading."""
 
 import math
 import os
@@ -21,23 +21,23 @@ from torch.utils.data import DataLoader, Dataset
 from likewise.files.formats import as_text, first_of
 
 T = TypeVar("T")
-MAX_INPUTS = 256  # read at a time, unless they say how many
-MAX_NUMBERS = 2**22  # in the inputs that are read at a time
-# of the temporary folder, in which workers put sockets with names of 32 characters; 104 may be bound
+MAX_INPUTS = 256  # inputs read at a time, unless they set `read_together`
+MAX_NUMBERS = 2**22  # numbers in the inputs read at a time
+# of the temporary folder: workers add names of sockets, 32 characters, and 104 may be bound
 MAX_PATH_LENGTH = 70
 MAX_WORKERS = 8
 # parts of PyTorch's errors when shared memory is full
 FULL_MEMORY_ERRORS = ("Bus error", "out of shared memory", "write to file </torch", "unable to allocate shared memory")
-MAX_IDS = 4096  # read at a time
+MAX_IDS = 4096  # ids read at a time
 _bar: ContextVar[Callable[[Iterable[Any], str], Iterable[Any]] | None] = ContextVar("bar", default=None)
 
 
 class LazyInputs(Protocol):
-    """Inputs that are not in memory and are read on demand, by worker processes, too: indexing returns a tensor.
+    """Inputs outside memory, read on demand, by worker processes too: indexing returns a tensor.
 
-    Where some may turn out to be unreadable, a method `unreadable` tells which, and `note_unreadable` notes those which
-    a worker found; see `ImageFiles`. What is made of strings in memory is `in_memory`, and says in `read_together`
-    how many are read at a time; see `Texts`.
+    If some may turn out to be unreadable, a method `unreadable` lists them, and `note_unreadable` records those found
+    by a worker; see `ImageFiles`. Inputs made from strings in memory set `in_memory`, and `read_together`, the number
+    read at a time; see `Texts`.
     """
 
     shape: tuple[int, ...]
@@ -60,45 +60,45 @@ class LazyInputs(Protocol):
 class Unreadable(NamedTuple):
     """An input that could not be read."""
 
-    place: int  # its place among the rows that were asked about
+    place: int  # its position among the requested rows
     item: int  # its number in the source
     name: str  # its file
 
 
 def unreadable(inputs: Tensor | LazyInputs, rows: Int[Tensor, " n"]) -> list[Unreadable]:
-    """Return which of some rows turned out to be unreadable when they were read."""
+    """Return the inputs at some rows that turned out to be unreadable."""
     method = getattr(inputs, "unreadable", None)
     return [] if method is None else method(rows)
 
 
 def note_unreadable(inputs: Tensor | LazyInputs, rows: Int[Tensor, " n"]) -> None:
-    """Note that some rows could not be read, where a worker read them."""
+    """Record some rows as unreadable that a worker failed to read."""
     note = getattr(inputs, "note_unreadable", None)
     if note is not None and len(rows):
         note(rows)
 
 
 def readable(inputs: Tensor | LazyInputs, rows: Int[Tensor, " n"]) -> Bool[Tensor, " n"]:
-    """Return a mask of some rows: those that were not unreadable when they were read."""
+    """Return a mask of some rows, False for those that turned out to be unreadable."""
     could = torch.ones(len(rows), dtype=torch.bool)
     could[[failure.place for failure in unreadable(inputs, rows)]] = False
     return could
 
 
 def files_of(failures: Iterable[Unreadable]) -> dict[int, str]:
-    """Return the files that could not be read, by their numbers in the source."""
+    """Return the unreadable files, by their numbers in the source."""
     return {failure.item: failure.name for failure in failures}
 
 
 def in_words(files: Mapping[Any, str]) -> str:
-    """Say what was left out, as in "left out 1 image, which cannot be read: cat/7.jpg"."""
+    """Describe the omitted files, as in "left out 1 image, which cannot be read: cat/7.jpg"."""
     plural = "s" if len(files) > 1 else ""
     return f"left out {len(files):,} image{plural}, which cannot be read: {first_of(list(files.values()))}"
 
 
 @final
 class SomeRows(LazyInputs):
-    """Some rows of others, given by their indices, (n,)."""
+    """A subset of the rows of other inputs, given by their indices, (n,)."""
 
     def __init__(self, all_rows: LazyInputs, rows: Tensor) -> None:
         self.all_rows, self.rows = all_rows, rows
@@ -119,14 +119,14 @@ class SomeRows(LazyInputs):
 
 @final
 class JoinedRows(LazyInputs):
-    """Rows followed by other rows of the same shape, of which either may be in memory."""
+    """Rows followed by other rows of the same shape; either may be in memory."""
 
     def __init__(self, first: Tensor | LazyInputs, second: Tensor | LazyInputs) -> None:
         self.first, self.second = first, second
         self.shape, self.dtype = (len(first) + len(second), *first.shape[1:]), first.dtype
 
     def sides(self, rows: Tensor) -> Iterator[tuple[Tensor | LazyInputs, Tensor, Tensor]]:
-        """Yield each side's inputs, a mask of the rows that are theirs, and these rows' indices among them."""
+        """Yield each side's inputs, the mask of its rows, and their indices within the side."""
         late = rows >= len(self.first)
         yield self.first, ~late, rows[~late]
         yield self.second, late, rows[late] - len(self.first)
@@ -156,23 +156,23 @@ class JoinedRows(LazyInputs):
 
 
 class Read(NamedTuple):
-    """Some inputs that were read."""
+    """The result of reading some inputs."""
 
-    rows: Int[Tensor, " n"]  # the rows that could be read
+    rows: Int[Tensor, " n"]  # the readable rows
     inputs: Shaped[Tensor, "n ..."]
-    lost: Int[Tensor, " l"]  # the rows that could not
+    lost: Int[Tensor, " l"]  # the unreadable rows
     files: dict[int, str]  # their files, by their numbers in the source
 
 
 def track(items: Iterable[T], doing: str) -> Iterator[T]:
-    """Iterate over something that may take long, with a bar if one is drawn."""
+    """Iterate over slow items, with a progress bar if bars are drawn."""
     bar = _bar.get()
     return iter(items if bar is None else bar(items, doing))
 
 
 @contextmanager
 def use_progress(bar: Callable[[Iterable[Any], str], Iterable[Any]] | None) -> Generator[None]:
-    """Let a function draw the progress bars within the block; None: none are drawn."""
+    """Let a function draw the progress bars within the block; None draws no bars."""
     before = _bar.set(bar)
     try:
         yield
@@ -181,21 +181,21 @@ def use_progress(bar: Callable[[Iterable[Any], str], Iterable[Any]] | None) -> G
 
 
 def on_demand(inputs: Tensor | LazyInputs | None) -> bool:
-    """Tell whether inputs are read when they are indexed, as images in files are."""
+    """Tell whether inputs are read on indexing, like images in files."""
     return inputs is not None and not (isinstance(inputs, Tensor) or getattr(inputs, "in_memory", False))
 
 
 def spans_of(inputs: Tensor | LazyInputs, shards: Sequence[range], batch_size: int | None = None) -> list[range]:
-    """Cut shards into what is read and encoded at a time."""
+    """Cut shards into the spans that are read and encoded at a time."""
     most = getattr(inputs, "read_together", MAX_INPUTS)
     size = batch_size or max(1, min(most, MAX_NUMBERS // max(1, math.prod(inputs.shape[1:]))))
     return [shard[start : start + size] for shard in shards for start in range(0, len(shard), size)]
 
 
 def read_ahead(inputs: LazyInputs, spans: Sequence[range], workers: int | None = None) -> Iterator[Read]:
-    """Read pieces of inputs in their order, ahead, by workers: one per core, up to 8, where it is None.
+    """Read spans of inputs in order and ahead of time, by workers: one per core, up to 8, if None.
 
-    Each holds two pieces. Inputs that could not be read are noted, as if they had been read here.
+    Each worker holds two spans. Unreadable inputs are recorded, as if they had been read here.
     """
     count = min(MAX_WORKERS, os.cpu_count() or 1, len(spans)) if workers is None else workers
     for read in fetch(_Reading(inputs, spans), count):
@@ -214,7 +214,7 @@ class _Reading(Dataset[Read]):
     def __getitem__(self, index: int) -> Read:
         rows = torch.arange(self.spans[index].start, self.spans[index].stop)
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "an image that cannot be read")  # all are told at the end
+            warnings.filterwarnings("ignore", "an image that cannot be read")  # all are reported at the end
             inputs = self.inputs[rows]
         if not (failures := unreadable(self.inputs, rows)):
             return Read(rows, inputs, rows[:0], {})
@@ -223,7 +223,7 @@ class _Reading(Dataset[Read]):
 
 
 def fetch(items: Dataset[T], workers: int, *, pinned: bool = False) -> Iterator[T]:
-    """Yield items in their order, made by workers ahead of time, or one by one where there are none."""
+    """Yield items in order, made by workers ahead of time, or one by one without workers."""
     folder = tempfile.gettempdir()
     if workers and sys.platform != "win32" and len(folder) > MAX_PATH_LENGTH:
         got = f"{folder}: set TMPDIR to a shorter one, such as /tmp"
@@ -247,10 +247,10 @@ def _outlive(_: int) -> None:
 
 @final
 class Ids:
-    """The ids of samples, in order, each different from the others.
+    """The ids of samples, in order and all distinct.
 
     Args:
-        read: Returns the ids of some rows of the source, given by their numbers. None: they are these numbers.
+        read: A function from the numbers of rows in the source to their ids. None: the numbers are the ids.
         rows: The row of each sample in the source, (N,).
 
     Example:
@@ -264,14 +264,14 @@ class Ids:
 
     @classmethod
     def of(cls, names: Iterable[str]) -> "Ids":
-        """Return ids that are in memory, as text; where one occurs again, the second becomes "name (2)"."""
+        """Return ids in memory, as text; the second occurrence of a name becomes "name (2)"."""
         listed = distinct(names)
-        read: Any = partial(map, listed.__getitem__)  # which can be pickled
+        read: Any = partial(map, listed.__getitem__)  # a partial can be pickled
         return cls(read, torch.arange(len(listed)))
 
     @classmethod
     def numbers(cls, rows: Int[Tensor, " n"]) -> "Ids":
-        """Return numbers as ids, (N,): what samples without names are called."""
+        """Return row numbers as ids, (N,), for samples without names."""
         return cls(None, rows)
 
     def __len__(self) -> int:
@@ -299,7 +299,7 @@ class Ids:
 
 
 def distinct(names: Iterable[str]) -> list[str]:
-    """Return names as text, and number those that occur again: the second "a" becomes "a (2)", unless that is taken."""
+    """Return names as text, with repeated names numbered: the second "a" becomes "a (2)", unless that is taken."""
     names = [as_text(name) for name in names]
     taken = set(names)
     if len(taken) == len(names):

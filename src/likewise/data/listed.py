@@ -1,4 +1,4 @@
-"""A subset by list: the samples that a file names, as long tails and other fixed parts are published."""
+"""A subset by list: the samples named in a file, the published form of long tails and other fixed parts."""
 
 import re
 import warnings
@@ -26,24 +26,24 @@ Line = tuple[str, str | None]  # a path, an id or a row; and its class
 @final
 @dataclass(repr=False, eq=False)
 class FromList(Subset):
-    """The samples that a file lists, one a line, as published: a path, an id or a row from 0, and perhaps a class.
+    """The samples in a published list, one per line: a path, an id or a row from 0, and optionally a class.
 
-    Of the training samples those in `file` are kept, also of those without a class; validation and test samples of the
-    source stay, unless they have a list too, which then decides. A path may be the end of an id, or an id of it. The
-    file is text, `train/cat/1.jpg 0`, or a table with a column path, file, file_name, filename, image, id or row (.csv,
-    .tsv, .jsonl). Classes are those of the source, however the list numbers them; a warning counts where it differs by
-    more than that.
+    The training samples in `file` are kept, with or without a class. The source's validation and test samples stay,
+    unless they have their own list, which then decides. A path may be the end of an id, or the reverse. The file is
+    text, `train/cat/1.jpg 0`, or a table with a column path, file, file_name, filename, image, id or row (.csv, .tsv,
+    .jsonl). Classes are the source's, however the list numbers them; a warning counts samples with the number of
+    another class.
 
     Args:
         file: The list of training samples.
         validation: The list of validation samples, which may be among the source's training samples.
-        test: The list of test samples. None: those of the source; or, if it has none, cut off from all samples before
+        test: The list of test samples. None: the source's; or, if it has none, a part cut off from all samples before
             the list of training samples is applied.
-        encoding: What the lists are in, such as "latin-1". None: UTF-8.
+        encoding: Encoding of the lists, such as "latin-1". None: UTF-8.
 
     Raises:
-        ValueError: A list cannot be read or is empty, most of it names no sample, a path is the end of several, a
-            sample is in two lists, or there is a list of validation, and neither a test part nor a list of it.
+        ValueError: A list cannot be read or is empty, most of it names no sample, a path is the end of several ids, a
+            sample is in two lists, or there is a validation list without a test part or test list.
 
     Source:
         ImageNet-LT and Places-LT: Z. Liu et al., Large-Scale Long-Tailed Recognition in an Open World, CVPR 2019.
@@ -94,7 +94,7 @@ class FromList(Subset):
 
 @final
 class _Found(Subset):
-    """Samples that lists name, found in a source: rows of each part, and those to train on that have a label."""
+    """Listed samples found in a source: the rows of each part, and the labelled training rows."""
 
     def __init__(self, file: Path, rows: Mapping[int, Tensor], to_train: Tensor, *, whole: bool) -> None:
         self.file, self.rows, self.to_train, self.every_part = file, rows, to_train, whole
@@ -155,8 +155,8 @@ def _places(file: Path, samples: Samples, encoding: str | None) -> Int[Tensor, "
 
 
 def _matched(names: Sequence[str], known: Mapping[str, int], file: Path) -> list[int | None]:
-    """Return each name's place: that of the id with the longest common ending, which is all of the name or the id."""
-    backwards = sorted(name[::-1] for name in known)  # ids with one end are neighbours
+    """Return the position of each name: its id has the longest common ending, all of the name or all of the id."""
+    backwards = sorted(name[::-1] for name in known)  # ids with a common ending are neighbours
     matches: list[int | None] = []
     for name in names:
         if name in known:
@@ -175,7 +175,7 @@ def _matched(names: Sequence[str], known: Mapping[str, int], file: Path) -> list
 
 
 def _odd(samples: Samples, listed: Sequence[tuple[int, str]]) -> list[tuple[str, str]]:
-    """Return number and class of listed samples whose number is not the usual one of their class."""
+    """Return the number and the class of listed samples with an unusual number for their class."""
     if samples.classes is None:
         return []
     classes, names = samples.classes.tolist(), samples.names
@@ -206,7 +206,7 @@ def _read_lines(file: Path, known: Collection[str], encoding: str | None) -> lis
 
 
 def _of_text(lines: Sequence[str], known: Collection[str]) -> list[Line]:
-    # paths and classes, if every line ends in a number after a space and none is an id as it is
+    # paths and classes, if every line ends in a number after a space and no whole line is an id
     parted = [re.fullmatch(r"(.*\S)\s+(-?\d+)", line) for line in lines]
     if any(match is None or line in known for match, line in zip(parted, lines, strict=True)):
         return [(line, None) for line in lines]

@@ -1,4 +1,4 @@
-"""Pairs of two kinds: two columns of a table, or two files row by row, such as images and their captions."""
+"""Pairs, such as images and their captions: two columns of a table, or two files row by row."""
 
 import hashlib
 import math
@@ -30,13 +30,13 @@ CHUNK = 4096  # vectors read at a time
 
 
 class Side(NamedTuple):
-    """The inputs of one side, each once, and which of them a cell holds."""
+    """The distinct inputs of one side, and the input of each cell."""
 
     inputs: Tensor | LazyInputs  # (U, ...)
-    items: Int[Tensor, " n"]  # (N,): places among the inputs, -1 for what is missing or cannot be read
+    items: Int[Tensor, " n"]  # (N,): positions among the inputs, -1 for a missing or unreadable input
     preprocessing: ImagePreprocessing | None = None
     found: FoundImages | None = None
-    paths: Ids | None = None  # the file of each cell, (N,), where every one has one
+    paths: Ids | None = None  # the file of each cell, (N,), if all have one
 
 
 @final
@@ -44,32 +44,32 @@ class Side(NamedTuple):
 class Pairs(ImageSource):
     r"""Samples with a counterpart: an image and its caption, a question and its answer, a sentence and its translation.
 
-    With a path, two columns of a table; a row may have several counterparts, as a list, and is then as many pairs.
-    Without one, two files that belong together row by row: .npy and .npz arrays, or files of lines, also with .gz. In a
-    folder of files of lines named after part and side, train.en and train.de, the sides are en and de. Each side is
-    images, texts, or numbers (one, or a list), as in `Table`. Pairs that lack a side are left out, with a warning.
+    With a path, two columns of a table; a row with a list of counterparts is as many pairs. Without one, two files with
+    matching rows: .npy and .npz arrays, or files of lines, also with .gz. In a folder of files of lines named after
+    part and side, train.en and train.de, the sides are en and de. Each side is images, texts, or numbers (one, or a
+    list), as in `Table`. Pairs without a side are left out, with a warning.
 
-    What is equal on one side is one item. No two parts share an item or, with `group`, a group, directly or through
-    other pairs; where the source gives the parts, earlier ones lose what is bound to later ones, with a warning.
+    Equal inputs on one side are one item. No two parts share an item or, with `group`, a group, directly or through
+    other pairs; if the source gives the parts, earlier parts lose pairs connected to later parts, with a warning.
 
     Args:
         path: The table, or a folder of files named after their parts; see `Table`. None: `first` and `second` are
             files.
-        first: The column, or the file, of what is compared.
-        second: The column, or the file, of what belongs to it.
-        negatives: A column of the second's kind, with what does not belong to the first though it is similar: one a
-            row, or a list. Validation and test parts may lack it.
+        first: The column, or the file, of the first side.
+        second: The column, or the file, of the counterparts.
+        negatives: A column of hard negatives, of the second's kind: similar but wrong counterparts of the first, one
+            per row, or a list. Validation and test parts may lack it.
         label: A column of labels; pairs that share one are never pushed apart.
-        group: A column of what is to stay in one part, instead of equal firsts and seconds: a scene, a document.
-        encoding: What files of lines, and tables of text, are in, such as "latin-1". None: UTF-8.
+        group: A column of groups to keep in one part, instead of equal firsts and seconds: scenes, documents.
+        encoding: Encoding of files of lines and of text tables, such as "latin-1". None: UTF-8.
         part: A column of parts; see `Table`.
 
     Raises:
         ValueError: A file or a column does not exist, both sides are the same, files differ in length, no pair has both
-            sides, or all are bound to each other.
+            sides, or all pairs are connected.
 
     Memory:
-        Each image, and each text, once, however many pairs it is in; images that fit into `memory` once for each pair.
+        Each image and each text once, however many pairs contain it; images that fit into `memory` once per pair.
 
     Example:
         >>> Pairs("captions.parquet", first="image", second="caption", size=224).second
@@ -101,7 +101,7 @@ class Pairs(ImageSource):
         return self._of_files(self.path, files) if files else self._of_table(self.path)
 
     def _files_in(self, folder: Path) -> dict[str, tuple[str, str]]:
-        """Return the two files of each part in a folder, such as train.en and train.de.gz, as train."""
+        """Return the two files of each part in a folder: for train, train.en and train.de.gz."""
         if not folder.is_dir():
             return {}
         files = {file.name.removesuffix(".gz"): str(file) for file in sorted(folder.iterdir())}
@@ -149,7 +149,7 @@ class Pairs(ImageSource):
 
     def _of_table(self, path: str) -> Samples:
         tables = open_tables(path, None, labelled=False, local=True, encoding=self.encoding)
-        from likewise.data.input_columns import Numbers, cells_of, with_numbers  # noqa: PLC0415 - of tables alone
+        from likewise.data.input_columns import Numbers, cells_of, with_numbers  # noqa: PLC0415 - only tables need it
 
         known = next(iter(tables.splits.values())).features
         columns_by_option = {name: getattr(self, name) for name in ("first", "second", "negatives", "label", "group")}
@@ -204,7 +204,7 @@ class Pairs(ImageSource):
             images = ImageCells(replace(tables, splits=cells), list(cells), column)
             items, firsts = numbered(images.keys)
             inputs, kept, made_of, stats = self.read_images(images, firsts.tolist())
-            places = torch.full((len(firsts) + 1,), -1)  # the last is that of what is missing, -1
+            places = torch.full((len(firsts) + 1,), -1)  # the last is for missing inputs, -1
             places[torch.searchsorted(firsts, kept)] = torch.arange(len(kept))
             return Side(inputs, places[items], made_of, stats, images.ids)
         if column_kind == "text":
@@ -224,7 +224,7 @@ class Pairs(ImageSource):
         cell, seconds = cell[of_second], second.items[: len(of_second)]
         whole = (cell >= 0) & (first.items[cell] >= 0) & (seconds >= 0)
         none = torch.ones(len(names), dtype=torch.bool)
-        none[of_second] = False  # these have a cell at least
+        none[of_second] = False  # these have at least one cell
         total, lost = len(of_second) + int(none.sum()), int((~whole).sum()) + int(none.sum())
         if lost == total:
             got = f"none with both sides among {total:,}: check data.first and data.second"
@@ -259,12 +259,12 @@ def _negatives(inputs: Tensor | LazyInputs, items: Tensor, rows: Tensor, count: 
 
 
 def _part(name: str) -> int | None:
-    """Return the part that a name starts with, as a number: test_2016 is of the test part."""
+    """Return the part at the start of a name, as a number: test_2016 is a test part."""
     return PART_NAMES.get(re.split("[^a-z]", name.lower())[0])
 
 
 def _kind_in(where: str, cells: Mapping[str, Any], column: str) -> columns.ColumnKind:
-    """Return what a column of cells holds: images, text or numbers."""
+    """Return the kind of a column of cells: images, text or numbers."""
     column_kind = columns.kind_in(next(table for table in cells.values() if len(table)), column)
     if column_kind in {"images", "text", "numbers"}:
         return column_kind
@@ -281,23 +281,23 @@ def _side_of_rows(files: Sequence[list[str] | Samples]) -> Side:
 
 
 def _side_of_texts(strings: Sequence[str]) -> Side:
-    """Return a side of texts; an empty one is missing."""
+    """Return a side of texts; an empty text is missing."""
     items, firsts = numbered(string if string.strip() else None for string in strings)
     rows: list[int] = firsts.tolist()
     return Side(Texts(strings[row] for row in rows), items)
 
 
 def contents(inputs: Tensor | LazyInputs) -> Iterator[bytes | None]:
-    """Yield what tells each input from others; None for one that is not finite."""
+    """Yield a digest of each input; None for an input that is not finite."""
     for rows in torch.arange(len(inputs)).split(CHUNK):
         read = inputs[rows].flatten(1)
-        read = read + 0.0 if read.is_floating_point() else read  # there are two zeros
+        read = read + 0.0 if read.is_floating_point() else read  # turns -0.0 into 0.0
         for values, finite in zip(read.numpy(), torch.isfinite(read).all(dim=1).tolist(), strict=True):
             yield hashlib.blake2b(values.tobytes(), digest_size=16).digest() if finite else None
 
 
 def numbered(keys: Iterable[Hashable | None]) -> tuple[Int[Tensor, " n"], Int[Tensor, " u"]]:
-    """Number keys by when they come first, (N,), -1 for None, and return where each comes first, (U,)."""
+    """Number keys by first occurrence, (N,), -1 for None; return the numbers and the first occurrences, (U,)."""
     known, items, firsts = dict[Hashable, int](), list[int](), list[int]()
     for row, key in enumerate(keys):
         items.append(-1 if key is None else known.setdefault(key, len(known)))
@@ -307,17 +307,17 @@ def numbered(keys: Iterable[Hashable | None]) -> tuple[Int[Tensor, " n"], Int[Te
 
 
 def _take(inputs: Any, rows: Tensor, memory: float = math.inf) -> Tensor | LazyInputs:
-    """Take some inputs, some perhaps often: from memory without a copy of each, if that takes more GiB than given."""
+    """Take some inputs, possibly repeated, without copying tensors if the copies take more GiB than `memory`."""
     if torch.equal(rows, torch.arange(len(inputs))):
         return inputs
     if not isinstance(inputs, Tensor):
         return inputs.take(rows)
     size = inputs.nbytes // max(1, len(inputs)) * len(rows)
-    return inputs[rows] if size <= max(memory * 2**30, inputs.nbytes) else SomeRows(inputs, rows)  # pyright: ignore[reportArgumentType] - which reads a tensor, too
+    return inputs[rows] if size <= max(memory * 2**30, inputs.nbytes) else SomeRows(inputs, rows)  # pyright: ignore[reportArgumentType] - SomeRows reads a tensor, too
 
 
 def grouped(samples: Samples) -> Int[Tensor, " n"]:
-    """Number the pairs that have a first or a second in common, directly or through others, (N,)."""
+    """Return numbers, (N,), equal for pairs that share a first or a second, directly or through others."""
     return never_apart(replace(samples, groups=None, labels=None))
 
 

@@ -1,4 +1,4 @@
-"""Images as they are in files, by their headers, which are cached, and the one rule by which an encoder gets them."""
+"""Headers of image files, which are cached, and the preprocessing of images for an encoder."""
 
 import hashlib
 import json
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 MIN_CACHED = 1000  # headers; fewer are not worth keeping
-MAX_AHEAD = 256  # items that threads handle before they are asked for
-HEADERS_PER_TASK = 32  # headers that one thread reads: in memory they take 40 µs each
+MAX_AHEAD = 256  # items that threads process ahead of need
+HEADERS_PER_TASK = 32  # headers read in one task of a thread: in memory they take 40 µs each
 Resize = Literal["crop", "pad", "squash"]
 DEEP_GREY = "grey of more than 8 bits"
 GREY_MODES = {"1", "L", "LA", "I", "I;16", "I;16B", "I;16L"}  # Pillow's modes
@@ -50,8 +50,8 @@ def read_headers(
 ) -> list[Header | None]:
     """Read the headers of images in threads; None for one that cannot be read.
 
-    From `MIN_CACHED` on they are cached by path, time of change and length. Keys say where each image is: a file; for
-    one within a file, that file, NUL and its place there; or None, if nothing is to be cached.
+    From `MIN_CACHED` on they are cached by path, time of change and length. A key locates an image: its file; for an
+    image within a file, that file, NUL and its position there; or None, to cache nothing.
     """
 
     def read_all(rows: Sequence[int]) -> list[Header | None]:
@@ -77,7 +77,7 @@ def read_headers(
 
 
 def in_threads(function: Callable[[T], R], items: Iterable[T], together: int = 1) -> Iterator[R]:
-    """Yield a function's results in order, computed in threads, some together, a chunk ahead at most."""
+    """Yield a function's results in order, computed in threads, by tasks of `together` items, at most a chunk ahead."""
     left = iter(items)
     with ThreadPoolExecutor() as pool:
         while some := list(islice(left, MAX_AHEAD)):
@@ -87,7 +87,7 @@ def in_threads(function: Callable[[T], R], items: Iterable[T], together: int = 1
 
 def _cache_path(keys: Sequence[str], how: str) -> Path | None:
     try:
-        root = os.path.commonpath([min(keys), max(keys)])  # what the first and the last share, all share
+        root = os.path.commonpath([min(keys), max(keys)])  # common to the first and the last, and so to all
         folder = os.environ.get("LIKEWISE_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "likewise")
         digest = hashlib.sha256(f"{how} {root}".encode(errors="surrogateescape")).hexdigest()[:32]
         return Path(folder).expanduser() / f"headers-{digest}.json"
@@ -135,22 +135,22 @@ def _save(cache: Path, entries: dict[str, Any]) -> None:
 @final
 @dataclass(frozen=True)
 class ImagePreprocessing:
-    """Turn an image upright by its EXIF orientation, make it grey or RGB of 8 bits, and bring it to one size.
+    """The preprocessing of images: upright by EXIF orientation, grey or RGB of 8 bits, and resized to one size.
 
-    What is transparent shows white. Of grey images of more bits the highest 8 are kept, and what is lighter is white.
-    Resizing is bilinear, over all covered pixels.
+    Transparent pixels become white. Grey images of more bits keep the highest 8, and pixels above their range become
+    white. Resizing is bilinear, over all covered pixels.
 
     Args:
         channels: 1 for grey, or 3 for RGB.
         height: Pixels from top to bottom.
         width: Pixels from left to right.
-        resize: "crop" takes the largest central region of the height's and width's ratio; "pad" the whole image, with
-            black beside it; "squash" the whole image, in another ratio.
-        bits: How many bits grey images of more than 8 have in use: 12, of many cameras. A source takes them from the
-            largest value in 32 of its images. None: each image by its own. It is 8, 10, 12, 14, 16 or more.
+        resize: "crop" takes the largest central region of the target aspect ratio; "pad" adds black to the whole image;
+            "squash" stretches the whole image.
+        bits: Bits in use in grey images of more than 8 bits, such as 12 for many cameras: 8, 10, 12, 14, 16 or more. A
+            source derives them from the largest value in 32 of its images. None: from each image's own values.
 
     Raises:
-        ValueError: A number or the rule has no meaning.
+        ValueError: A number is out of range, or the rule is unknown.
 
     Example:
         >>> from PIL import Image
@@ -183,7 +183,7 @@ class ImagePreprocessing:
         return self.channels, self.height, self.width
 
     def __call__(self, image: "Image") -> UInt8[Tensor, "ch h w"]:
-        """Preprocess an image of Pillow; one that is truncated or of no known range raises an error."""
+        """Preprocess a Pillow image; a truncated image, or one of unknown range, raises an error."""
         image.draft("RGB", (2 * self.width, 2 * self.height))  # a large JPEG is decoded faster at reduced size
         image = self.resized(plain_image(image, self.bits)).convert("RGB" if self.channels == 3 else "L")
         pixels = np.asarray(image).reshape(self.height, self.width, self.channels)
@@ -198,7 +198,7 @@ class ImagePreprocessing:
 
         high, wide = sides or (self.height, self.width)
         mode, scale, crop_boxes = "RGB" if self.channels == 3 else "L", 1.0, None
-        if image.format == "JPEG":  # which need not be decoded as a whole
+        if image.format == "JPEG":  # need not be decoded at full resolution
             drawn, (height, width) = image.width, upright_sides(image)
             crop_boxes = boxes(height, width)
             spare = max(1.0, float((crop_boxes.lengths / torch.tensor([high, wide])).min()))
@@ -209,7 +209,7 @@ class ImagePreprocessing:
         views = torch.empty(len(starts), self.channels, high, wide, dtype=torch.uint8)
         for view, (top, left), (tall, broad), flip in zip(views, starts, lengths, flips, strict=True):
             right, bottom = (left + broad) * scale, (top + tall) * scale
-            if scale == 1:  # whole pixels: what lies beyond is not looked at
+            if scale == 1:  # whole pixels: the others are not read
                 section, box = plain.crop((round(left), round(top), round(right), round(bottom))), None
             else:
                 section, box = plain, (left * scale, top * scale, min(right, plain.width), min(bottom, plain.height))
@@ -228,7 +228,7 @@ class ImagePreprocessing:
 
     def of_tensor(self, images: Tensor) -> Tensor:
         """Bring images (N, channels, H, W), uint8 or from 0 to 1, to the size and the number of channels."""
-        from PIL import Image  # noqa: PLC0415 - likewise
+        from PIL import Image  # noqa: PLC0415 - as above
 
         count, channels = images.shape[:2]
         if tuple(images.shape[2:]) != (self.height, self.width):
@@ -250,10 +250,10 @@ class ImagePreprocessing:
 class FoundImages:
     """The kinds and sizes of images in their files, before preprocessing."""
 
-    kinds: dict[str, int]  # how many are RGB, grey, CMYK, with alpha and so on, the most frequent first
-    sizes: int  # how many sizes they have
-    smallest: tuple[int, int]  # height and width of one with the fewest pixels
-    largest: tuple[int, int]  # height and width of one with the most pixels
+    kinds: dict[str, int]  # counts of RGB, grey, CMYK, with alpha and so on, the most frequent first
+    sizes: int  # the number of sizes
+    smallest: tuple[int, int]  # height and width of an image with the fewest pixels
+    largest: tuple[int, int]  # height and width of an image with the most pixels
 
 
 def check_rule(resize: Any) -> None:
@@ -263,18 +263,18 @@ def check_rule(resize: Any) -> None:
 
 
 def header_of(image: "Image", *, upright: bool) -> Header | None:
-    """Return the facts about an image of Pillow; None where it isn't known what is black in it."""
+    """Return the header of a Pillow image; None if its range is unknown."""
     if not has_range(image):
         return None
     grey = image.mode in GREY_MODES
     deep = {"L": "grey", "1": "black and white"}.get(image.mode, DEEP_GREY)
     plain = deep if grey else {"P": "with a palette"}.get(image.mode, image.mode)
-    size = upright_sides(image) if upright else (image.height, image.width)  # which makes a PNG decode
+    size = upright_sides(image) if upright else (image.height, image.width)  # upright_sides decodes a PNG
     return Header(grey, "with alpha" if image.has_transparency_data else plain, size)
 
 
 def upright_sides(image: "Image") -> tuple[int, int]:
-    """Return height and width of an image of Pillow as its EXIF orientation has them; a turned TIFF is decoded."""
+    """Return height and width of a Pillow image, turned by its EXIF orientation; a turned TIFF is decoded."""
     from PIL import ExifTags  # noqa: PLC0415 - only images in files need it
 
     turned = image.getexif().get(ExifTags.Base.Orientation, 1) > 4
@@ -284,14 +284,14 @@ def upright_sides(image: "Image") -> tuple[int, int]:
 
 
 def plain_image(image: "Image", bits: int | None = None) -> "Image":
-    """Return the image upright, grey or RGB, 8 bits per channel; see `ImagePreprocessing` on the bits that it has."""
+    """Return the image upright, grey or RGB, 8 bits per channel; see `ImagePreprocessing` on its bits."""
     from PIL import Image, ImageOps  # noqa: PLC0415 - only images in files need it
 
     if not has_range(image):
         raise ValueError("of no known range")
     ImageOps.exif_transpose(image, in_place=True)
     grey = image.mode in GREY_MODES
-    if image.mode.startswith("I"):  # which a conversion would clip
+    if image.mode.startswith("I"):  # a conversion would clip it
         bits = bits or bits_of(image)
         image = Image.fromarray((np.asarray(image).clip(0, 2**bits - 1) >> (bits - 8)).astype(np.uint8))
     if image.has_transparency_data:
@@ -301,11 +301,11 @@ def plain_image(image: "Image", bits: int | None = None) -> "Image":
 
 
 def has_range(image: "Image") -> bool:
-    """Tell whether it is known what is black in an image: not in one of floating point, or with pixels below 0."""
+    """Tell whether the range of an image is known; it is not in floating point, or with pixels below 0."""
     return image.mode != "F" and (image.mode != "I" or image.getextrema()[0] >= 0)  # pyright: ignore[reportOperatorIssue]
 
 
 def bits_of(image: "Image") -> int:
-    """Return how many bits a grey image has in use: an even number, 8 at least."""
+    """Return the number of bits in use in a grey image: an even number, at least 8."""
     bits = max(8, int(np.asarray(image).max()).bit_length())
     return bits + bits % 2

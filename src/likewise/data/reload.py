@@ -22,10 +22,10 @@ from likewise.files.formats import PARTS
 from likewise.instantiate import Spec, class_of, instantiate
 from likewise.runs import Run, Side
 
-FINGERPRINT_INPUTS = 256  # in the digest
-MAX_KEPT_BYTES = 2**30  # of inputs that are kept for the next run
+FINGERPRINT_INPUTS = 256  # inputs in the digest
+MAX_KEPT_BYTES = 2**30  # of inputs kept for the next run
 READING_ARGUMENTS = ("label", "fine_label", "inputs", "part", "separator", "size", "resize", "memory", "download")
-"""The arguments of sources that say how the samples are read, not which."""
+"""The arguments of sources that affect how samples are read, not which samples."""
 Loaded = tuple[Samples, list[tuple[Warning | str, type[Warning]]]]
 _last: ContextVar[dict[str, Loaded] | None] = ContextVar("last", default=None)
 
@@ -36,8 +36,8 @@ def parts_of(
     """Load and split the data.
 
     Args:
-        specs: A `Spec` for each of data and split, and for subset a `Spec`, several, or None. Of several subsets, those
-            of every part come first.
+        specs: A `Spec` for data and for split, and one `Spec`, several, or None for subset. Subsets of every part come
+            first.
         check: Called with all samples before they are split, to raise a clearer error than the split would.
         stream: Whether inputs are read on demand.
 
@@ -80,7 +80,7 @@ def parts_of(
 
 @contextmanager
 def loaded_once() -> Generator[None]:
-    """Within it, keep the samples loaded last, in case they are needed again, if their inputs are in memory."""
+    """Keep the samples loaded last within the block, for reuse, if their inputs are in memory."""
     token = _last.set({})
     try:
         yield
@@ -102,12 +102,12 @@ def _load_source(spec: Spec, source: Source) -> Samples:
         warnings.warn(message, category, stacklevel=3)
     sides = samples.inputs, None if samples.counterparts is None else samples.counterparts.inputs
     if any(side is not None and not (isinstance(side, Tensor) and side.nbytes <= MAX_KEPT_BYTES) for side in sides):
-        last.clear()  # it may note what can't be read, or take much memory
+        last.clear()  # it may record unreadable inputs, or take much memory
     return samples
 
 
 def _split_unlabelled(samples: Samples) -> tuple[Samples, Samples | None]:
-    """Return the samples that have a label, and those to train on that have none."""
+    """Return the labelled samples, and the unlabelled training samples."""
     known = samples.labelled
     if samples.labels is None or bool(known.all()):
         return samples, None
@@ -136,7 +136,7 @@ def _is_given(part: Samples, samples: Samples, number: int, count: int) -> bool:
 
 
 def parts_of_run(run: Run, *, stream: bool = False) -> tuple[Parts, bool]:
-    """Load and split the data of a run again, as `parts_of` does; it is a ValueError if that is gone or has changed."""
+    """Load and split the data of a run again, as `parts_of` does; raise a ValueError if it is gone or has changed."""
     facts = run.metadata
     if not facts.get("parts", {}).get("data"):
         raise ValueError(f"expected a run with data, got {run.folder}, which has features only")
@@ -147,7 +147,7 @@ def parts_of_run(run: Run, *, stream: bool = False) -> tuple[Parts, bool]:
 
 
 def parted_as(run: Run, samples: Samples, side: Side = "first") -> Samples:
-    """Return what a run's source reads, with the run's parts; what the run leaves out counts as training samples."""
+    """Return the samples of a run's source with the run's parts; samples left out of it count as training samples."""
     parts = parts_of_run(run, stream=True)[0]
     held_out: dict[str, int] = {}
     for number, part in enumerate((parts.validation, parts.test), 1):
@@ -157,7 +157,7 @@ def parted_as(run: Run, samples: Samples, side: Side = "first") -> Samples:
 
 
 def same_source(first: Spec, second: Spec) -> bool:
-    """Tell whether two `Spec`s read the same samples, whatever labels, columns and sizes they are read with.
+    """Tell whether two `Spec`s read the same samples, with any labels, columns and sizes.
 
     Example:
         >>> table = {"class_path": "likewise.data.Table", "init_args": {"path": "plants.csv", "label": "kind"}}
@@ -176,7 +176,7 @@ def _place(spec: Spec) -> tuple[type, dict[str, Any]]:
 
 
 def fingerprint(parts: Parts) -> str:
-    """Return a digest of all labels and names, and of some inputs, of each part and of its other side."""
+    """Return a digest of each part and of its other side: all labels and names, and some inputs."""
     digest = hashlib.blake2b(digest_size=16)
     sides = [(part, part.counterparts) for part in (parts.train, parts.validation, parts.test)]
     every = [side for pair in sides for side in pair if side is not None]

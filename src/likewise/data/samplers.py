@@ -43,15 +43,15 @@ class Shuffled(Sampler):
 
 @final
 class SimilarLength(Sampler):
-    """Every text once per epoch, shuffled anew, texts of similar length together: less padding, faster steps.
+    """Every text once per epoch, shuffled anew, with texts of similar length together: less padding, faster steps.
 
     Portions of shuffled texts are sorted by length, and cut into batches, which come in random order.
 
     Args:
-        portion: Batches of a portion. More: more similar lengths, and less random batches.
+        portion: Batches per portion. Larger portions give more similar lengths and less random batches.
 
     Raises:
-        ValueError: portion is below 1, or samples are not texts that an encoder has tokenised.
+        ValueError: portion is below 1, or samples are not tokenised texts.
 
     Example:
         >>> samples = Samples(TokenRows.of([[2] * length for length in (9, 1, 8, 2, 7, 3)]))
@@ -80,15 +80,15 @@ class SimilarLength(Sampler):
 
 @final
 class Balanced(Sampler):
-    """The same number of samples of each class in a batch, and each class in equally many batches, give or take one.
+    """The same number of samples per class in a batch, and each class in equally many batches, give or take one.
 
-    Every sample of a class comes once before any comes again, and twice in a batch only where its class has too few. An
+    Every sample of a class comes once before any is repeated, and twice in a batch only if its class is too small. An
     epoch has N / batch_size batches, rounded down, and at least one.
 
     Args:
-        samples_per_class: Samples of each class in a batch, which has batch_size / samples_per_class classes. None: 4
-            where classes have as many, more where there are few classes; a batch of all samples, and samples that do
-            not have one class each, are shuffled.
+        samples_per_class: Samples per class in a batch, which has batch_size / samples_per_class classes. None: 4 if
+            classes have as many, more if there are few classes; a batch of all samples, and samples without one class
+            each, are shuffled.
 
     Raises:
         ValueError: samples_per_class is below 1; batch_size is not a multiple of it, or needs more classes than there
@@ -119,7 +119,7 @@ class Balanced(Sampler):
             ways = batch_size // self.samples_per_class
         generator = _generator(seed, epoch)
         slots = _classes_of_batches(max(1, len(samples) // batch_size), ways, len(occurring), generator)
-        sizes = batch_size // ways + (torch.arange(ways) < batch_size % ways).long()  # of a batch's slots
+        sizes = batch_size // ways + (torch.arange(ways) < batch_size % ways).long()  # samples per class
         order = torch.empty(len(slots), batch_size, dtype=torch.int64)
         places = rows_by_class(slots.repeat_interleave(sizes, dim=1).flatten(), len(occurring))
         taken = sizes.expand_as(slots).flatten()
@@ -155,7 +155,7 @@ def _classes_of_batches(batches: int, ways: int, classes: int, generator: torch.
 
 
 def _rows_of_class(rows: Tensor, sizes: list[int], generator: torch.Generator) -> Tensor:
-    """Return the rows of one class for its batches, which take `sizes`: one shuffle after another."""
+    """Return the rows of one class for its batches of the given `sizes`, from one shuffle after another."""
     taken, left = list[Tensor](), rows[:0]
     for size in sizes:
         chosen, left = left[:size], left[size:]

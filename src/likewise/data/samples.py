@@ -1,4 +1,4 @@
-"""Samples, what every source yields: inputs by row, with labels, perhaps others to evaluate by, names and parts."""
+"""Samples, the output of every source: inputs by row, with labels, optional evaluation labels, names and parts."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ LabelKind = Literal["classes", "label sets"]
 @final
 @dataclass(frozen=True)
 class Superclasses:
-    """The coarser class that each class lies in, such as the 20 superclasses of the 100 classes of CIFAR-100.
+    """The superclass of each class, such as the 20 superclasses of the 100 classes of CIFAR-100.
 
     Args:
         numbers: The superclass of each of C classes, (C,), int64 from 0 to S - 1.
@@ -35,12 +35,12 @@ class Superclasses:
 @final
 @dataclass(frozen=True)
 class EvalLabels:
-    """A second labelling: the classes by which samples are evaluated, while those in `Samples.labels` train.
+    """A second labelling: the classes for evaluation, where `Samples.labels` are for training.
 
     Args:
         classes: The class of each sample, (N,), int64 from 0 to C - 1; -1 for a sample without one.
         names: The names of the C classes.
-        within: The classes trained on that these lie in; None where they are the same ones, as with label noise.
+        within: The training classes that contain these; None if both are the same classes, as with label noise.
 
     Example:
         >>> fine, coarse = torch.tensor([0, 1, 2]), torch.tensor([0, 0, 1])
@@ -69,7 +69,7 @@ class EvalLabels:
     ) -> "EvalLabels":
         """Return fine classes, (N,), or raise a ValueError unless each lies in one of the coarse classes, (N,).
 
-        Of a sample without a coarse class, -1, nothing is evaluated. `name` is what errors call the fine labels.
+        A sample without a coarse class, -1, is not evaluated. `name` is the name of the fine labels in errors.
         """
         if coarse is None or coarse.ndim != 1 or fine.ndim != 1:
             got = "no labels to train on" if coarse is None else "label sets"
@@ -90,7 +90,7 @@ class EvalLabels:
         return cls(fine, tuple(fine_names), Superclasses(numbers, tuple(coarse_names))).compact()
 
     def compact(self, superclasses: Int[Tensor, " k"] | None = None) -> "EvalLabels":
-        """Return it with only the classes that occur, and of superclasses those that are kept, (K,), renumbered."""
+        """Return a copy with only the occurring classes, and the given superclasses, (K,), renumbered."""
         if self.within is None:
             return self
         occurring = torch.bincount(self.classes[self.classes >= 0], minlength=len(self.names)).nonzero().flatten()
@@ -103,7 +103,7 @@ class EvalLabels:
         return EvalLabels(classes, class_names, Superclasses(numbers, names))
 
     def joined(self, other: "EvalLabels") -> "EvalLabels":
-        """Return the samples of both, and the classes of both, unless they are the same."""
+        """Join two labellings, with the classes of both unless they are the same."""
         if self.names == other.names:
             return replace(self, classes=torch.cat([self.classes, other.classes]))
         ours, theirs = self.within, other.within
@@ -128,16 +128,16 @@ class Samples:
         names: The names of the C classes or L labels, in order.
         parts: The part of each sample if the source gives it, (N,): 0 train, 1 validation, 2 test; or None.
         rows: Row of each sample in the source, (N,), set by a split; or None.
-        ids: What each sample is called, (N,). None: its number here.
-        preprocessing: What the source made of images; None for other inputs.
-        found: How the images were in their files; None where they come from none.
-        items: Which input each is, (N,): equal inputs have equal numbers. None: all differ.
-        groups: What is to stay in one part, (N,): samples of equal numbers. None: each by itself.
-        counterparts: The other side of pairs, (N,): the sample that belongs to each. None: there is no other side.
+        ids: The name of each sample, (N,). None: its number here.
+        preprocessing: The source's preprocessing of images; None for other inputs.
+        found: The kinds and sizes of images in their files; None without files.
+        items: The number of each sample's input, (N,), equal for equal inputs. None: all differ.
+        groups: The group of each sample, (N,), to keep in one part. None: each is its own group.
+        counterparts: The other side of pairs, (N,): the counterpart of each sample. None: there is no other side.
         negatives: Hard negatives among the other side; see `Negatives`.
-        columns: The columns of a table that vectors are made of, in order; empty for other inputs.
-        evaluated: A second labelling, by which the samples are evaluated. None: they are by `labels`.
-        said: Which columns of a table are inputs, which are not, and why, in words; empty where they were named.
+        columns: The table columns of vectors, in order; empty for other inputs.
+        evaluated: A second labelling for evaluation. None: evaluation uses `labels`.
+        said: The input columns of a table, the others, and the reasons, in words; empty if the inputs were named.
 
     Raises:
         ValueError: Lengths differ, an input is not finite, labels are of another kind, or a label has no name.
@@ -153,7 +153,7 @@ class Samples:
     names: tuple[str, ...] = ()
     parts: Int[Tensor, " n"] | None = None
     rows: Int[Tensor, " n"] | None = None
-    ids: Ids = None  # pyright: ignore[reportAssignmentType] - numbers are set where it is left out
+    ids: Ids = None  # pyright: ignore[reportAssignmentType] - set to numbers if left out
     preprocessing: ImagePreprocessing | None = None
     found: FoundImages | None = None
     items: Int[Tensor, " n"] | None = None
@@ -195,18 +195,18 @@ class Samples:
 
     @property
     def could_be_read(self) -> Bool[Tensor, " n"]:
-        """A mask of the samples without those that turned out to be unreadable, on either side; see `LazyInputs`."""
+        """A mask of the samples, False for those that turned out to be unreadable on either side; see `LazyInputs`."""
         every = torch.arange(len(self))
         could = readable(self.inputs, every)
         return could if self.counterparts is None else could & readable(self.counterparts.inputs, every)
 
     def readable(self) -> "Samples":
-        """Return the samples without those that turned out to be unreadable when they were read."""
+        """Return the samples without those that turned out to be unreadable."""
         could = self.could_be_read
         return self if bool(could.all()) else self.numbered()[could]
 
     def fewer(self, most: int, seed: int = 0, *, whole_classes: bool = False) -> "Samples":
-        """Return a random subsample, in order: of pairs whole groups; with `whole_classes`, at least one of these."""
+        """Return a random subsample, in order: whole groups of pairs; with `whole_classes`, at least one class."""
         if len(self) <= most:
             return self
         return self[some_rows(len(self), most, seed, self.classes if whole_classes else None, self.groups)]
@@ -227,7 +227,7 @@ class Samples:
 
     @property
     def changed(self) -> Bool[Tensor, " n"]:
-        """A mask of the samples that are trained on with a wrong class; see `LabelNoise`."""
+        """A mask of the samples with a wrong training class; see `LabelNoise`."""
         second = self.evaluated
         if second is None or self.labels is None:
             return torch.zeros(len(self), dtype=torch.bool)
@@ -236,7 +236,7 @@ class Samples:
 
     @property
     def within(self) -> Superclasses | None:
-        """The coarser classes that are trained on, which contain those evaluated by; None: they are the same."""
+        """The training classes, as superclasses of the evaluated classes; None if they are the same."""
         return None if self.evaluated is None else self.evaluated.within
 
     @property
@@ -254,7 +254,7 @@ class Samples:
         return self.labels if self.label_kind == "classes" else None
 
     def classes_for(self, who: str, remedy: str) -> Int[Tensor, " n"]:
-        """Return the class of each sample, or raise a ValueError that says who needs them and what to do."""
+        """Return the class of each sample, or raise a ValueError that names `who` needs them and the `remedy`."""
         got = self.label_kind or "no labels"
         if self.classes is not None:
             if not (blank := int((self.classes < 0).sum())):
@@ -285,7 +285,7 @@ class Samples:
 
     @property
     def labelled(self) -> Bool[Tensor, " n"]:
-        """A mask of the samples that have a label set, maybe an empty one, or a class; of none without labels."""
+        """A mask of the samples with a class or a label set, even an empty one; all False without labels."""
         if self.labels is None:
             return torch.zeros(len(self), dtype=torch.bool)
         return self.labels >= 0 if self.labels.ndim == 1 else torch.ones(len(self), dtype=torch.bool)
@@ -294,7 +294,7 @@ class Samples:
         return replace(self, labels=None, names=(), evaluated=None)
 
     def as_evaluated(self) -> "Samples":
-        """Return the samples with the labels that they are evaluated by, where those differ."""
+        """Return the samples with their evaluation labels as labels, if those differ."""
         second = self.evaluated
         return self if second is None else replace(self, labels=second.classes, names=second.names)
 
@@ -316,13 +316,13 @@ class Samples:
 @final
 @dataclass(frozen=True)
 class Negatives:
-    """Hard negatives of pairs: inputs of the other side that are near a sample's counterpart, and wrong.
+    """Hard negatives of pairs: inputs of the other side that resemble a sample's counterpart, but are wrong.
 
     Args:
-        inputs: All of them, (M, ...), as `Samples.inputs`.
-        items: Which input each is, (M,), numbered as in `Samples.counterparts`: one that is also a pair's counterpart
-            has its number.
-        places: Which of them are each sample's, (N, K): places among them, -1 where a sample has fewer than K.
+        inputs: All negatives, (M, ...), like `Samples.inputs`.
+        items: The number of each negative's input, (M,), as in `Samples.counterparts`: a negative that is also a pair's
+            counterpart has its number.
+        places: The positions of each sample's negatives, (N, K); -1 if a sample has fewer than K.
     """
 
     inputs: Tensor | LazyInputs
@@ -340,9 +340,9 @@ class Source(Described, ABC):
     """Abstract: a data set. A source reads samples and does nothing else."""
 
     streams: bool = False
-    """Whether inputs are to be read on demand, where they can be; see `stream`."""
+    """Whether to read inputs on demand, if possible; see `stream`."""
     made_of: ImagePreprocessing | None = None
-    """The preprocessing that images get, whatever the source's own rule is; see `stream`."""
+    """The preprocessing of images, instead of the source's own; see `stream`."""
     in_part: bool = False
     """Whether samples may lack a class, -1, which a source otherwise refuses; see `parts_of`."""
 
@@ -353,7 +353,7 @@ class Source(Described, ABC):
         """Read all samples. Their inputs may be `LazyInputs`, which are read on demand."""
 
     def stream(self, made_of: ImagePreprocessing | None = None) -> Samples:
-        """Read all samples, inputs on demand where they can be; images become `made_of`, if that is given."""
+        """Read all samples, with inputs on demand if possible; `made_of`, if given, is the preprocessing of images."""
         other = copy(self)
         vars(other).update(streams=True, made_of=made_of)
         return other.load()
@@ -376,7 +376,7 @@ def some_of_each_class(labels: Int[Tensor, " n"], counts: Sequence[int], seed: i
 def some_rows(
     count: int, most: int, seed: int, classes: Tensor | None = None, groups: Tensor | None = None
 ) -> Int[Tensor, " m"]:
-    """Choose at most `most` rows at random, by whole classes or groups; where no group fits, single rows."""
+    """Choose at most `most` rows at random, by whole classes or groups, or as single rows if no group fits."""
     generator = torch.Generator().manual_seed(seed)
     if classes is None:
         rows = torch.arange(0) if groups is None else rows_of_groups(groups, most, seed)

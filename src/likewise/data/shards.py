@@ -23,16 +23,16 @@ from likewise.files.formats import PART_NAMES, as_class, first_of, image_suffixe
 
 CLASS, FOLDERS = "cls", "folder"
 DOTS = "write 22_05.png for 22.05.png, as the name of a sample ends at its first dot"
-INTEGER = re.compile("0|-?[1-9][0-9]*")  # as numbers are written: 007 is a name
+INTEGER = re.compile("0|-?[1-9][0-9]*")  # the usual form of integers: 007 is a name
 JSON_LABELS = ("label", "labels", "cls", "class", "target")
 PACKED_SUFFIXES = (".gz", ".tgz", ".bz2", ".xz", ".zst")
 RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 NAME = re.compile(r"(?:\./)?((?:.*/)?[^./]+)\.([^/]+)", re.DOTALL)  # a sample's name ends at the first dot
-BLOCK = 512  # bytes of a header, and of what ends a tar
+BLOCK = 512  # bytes of a header, and of the end mark of a tar
 
 
 class Sample(NamedTuple):
-    """A sample in a tar: its name, and of each kind of file where it begins and how long it is, in bytes."""
+    """A sample in a tar: its name, and the start and length of its file of each kind, in bytes."""
 
     key: str
     files: dict[str, tuple[int, int]]
@@ -46,25 +46,25 @@ Tars = Mapping[Path, list[Sample]]
 class Shards(ImageSource):
     """Images in tars, in which the files of a sample lie next to each other: `n01/7.jpg`, `n01/7.cls`, `n01/7.json`.
 
-    An image is read where it lies, so samples are shuffled over all shards, and a training resumes bit by bit. Shards
-    with train, val and test in their names are these parts; a validation part without a test part is used for testing.
-    A sample is called by its path in the tar, up to the first dot of its name; where that comes again, it is another.
+    Images are read in place, so samples are shuffled over all shards, and training resumes bit for bit. Shards with
+    train, val and test in their names are these parts; a validation part without a test part is used for testing. A
+    sample's id is its path in the tar, up to the first dot of its name; a repeated path is another sample.
 
     Args:
         path: A folder of tars, one tar, or a pattern: shards/train-*.tar, shards/train-{000..146}.tar.
-        label: Where labels are: "cls", a file of a number or a word; "json.FIELD", a field of the json file, with a
-            label or a list of them; "txt"; "folder", the folder in the tar; or "none". None: what is there first of
+        label: The place of labels: "cls", a file of a number or a word; "json.FIELD", a field of the json file, with a
+            label or a list of them; "txt"; "folder", the folder in the tar; or "none". None: the first available of
             cls, json (the field label, labels, cls, class or target) and folder.
-        names: A file of the classes' names, one a line, where labels are numbers from 0.
-        encoding: What that file is in, and text in the tars, such as "latin-1". None: UTF-8.
-        image: The kind of file that is the image, such as "jpg" or "left.png", where samples have several.
+        names: A file of the classes' names, one per line, if labels are numbers from 0.
+        encoding: Encoding of that file, and of text in the tars, such as "latin-1". None: UTF-8.
+        image: The suffix of the image file, such as "jpg" or "left.png", if samples have several.
 
     Raises:
         ValueError: There are no tars, one is compressed, cut, or one of a range is missing, samples have no image or
             several, or labels are missing.
 
     Memory:
-        The decoded images, up to `memory`, and the name and place of each: some 300 bytes.
+        The decoded images, up to `memory`, and the name and position of each, about 300 bytes.
 
     Source:
         The format: https://github.com/webdataset/webdataset
@@ -161,7 +161,7 @@ class Shards(ImageSource):
         fields = next(filter(None, self._json(tars)), {}) if "json" in kinds else {}
         if field := next((name for name in JSON_LABELS if name in fields), None):
             return f"json.{field}"
-        dotted = any(suffix.endswith(f".{CLASS}") for suffix in kinds)  # which are not to be passed over
+        dotted = any(suffix.endswith(f".{CLASS}") for suffix in kinds)  # these must not be passed over
         if all("/" in sample.key for samples in tars.values() for sample in samples[:1]) and not dotted:
             return FOLDERS
         got = f"{_list_suffixes(kinds)}: {DOTS if dotted else 'set data.label, or set that to none'}"
@@ -185,14 +185,14 @@ class Shards(ImageSource):
             yield fields if isinstance(fields, dict) else {}
 
     def _texts(self, tars: Tars, suffix: str) -> Iterator[str]:
-        """Yield the text of each sample's file with a suffix; "" where there is none."""
+        """Yield the text of each sample's file with a suffix; "" without one."""
         for tar, samples in tars.items():
             with tar.open("rb") as file:
                 for key, files in samples:
                     offset, length = files.get(suffix, (0, 0))
                     file.seek(offset)
                     content = file.read(length)
-                    if suffix == CLASS and content.isascii():  # numbers are written so, whatever the names are in
+                    if suffix == CLASS and content.isascii():  # numbers are ASCII, whatever the encoding of names
                         yield content.replace(b"\0", b"").decode().strip()
                         continue
                     with opened(content, self.encoding, called=f"{tar}/{key}.{suffix}") as text:
@@ -209,7 +209,7 @@ def _list_suffixes(kinds: Iterable[str]) -> str:
 
 
 def _tars_at(path: str) -> list[Path]:
-    """Return the tars at a path: one, those in a folder, or those of a pattern such as train-{000..099}.tar."""
+    """Return the tars at a path: one file, a folder's, or the matches of a pattern such as train-{000..099}.tar."""
     where = expanded(path)
     numbered = RANGE.search(path)
     if where.is_dir():
@@ -248,7 +248,7 @@ def _samples_in(path: Path) -> list[Sample]:
                     latest[key] = Sample(key, {})
                     samples.append(latest[key])
                 latest[key].files[suffix] = member.offset_data, member.size
-            end = tar.offset  # what cannot be read as a header ends a tar, too
+            end = tar.offset  # an unreadable header ends a tar, too
         with path.open("rb") as file:
             file.seek(end)
             if any(file.read(BLOCK)):

@@ -28,8 +28,8 @@ class Parts:
         train: The samples to train on.
         validation: The samples for model selection, such as a penalty, a threshold or an epoch.
         test: The samples held out from both.
-        given: Which of validation and test are as the source gives them.
-        unlabelled: Samples without a label, in none of the three: for losses that take no labels. None: there are none.
+        given: The parts among validation and test that the source gives.
+        unlabelled: Unlabelled samples, in none of the three: for losses without labels. None: there are none.
     """
 
     train: Samples
@@ -40,7 +40,7 @@ class Parts:
 
     @property
     def new_in_validation(self) -> bool:
-        """Whether the validation classes differ from those that are trained on."""
+        """Whether the validation classes differ from the training classes."""
         return self.train.names[: len(self.validation.names)] != self.validation.names
 
     def refitted(self) -> "Parts":
@@ -50,7 +50,7 @@ class Parts:
 
 @dataclass(repr=False, eq=False, kw_only=True)
 class Split(Described, ABC):
-    """Abstract: how samples are split.
+    """Abstract: a way to split samples.
 
     Args:
         refit: Whether to train on training and validation samples together, after model selection.
@@ -64,7 +64,7 @@ class Split(Described, ABC):
     def __call__(self, samples: Samples, subset: Subset | None = None) -> Parts:
         """Return disjoint parts, none of them empty, of all samples of a source.
 
-        A subset is applied to all samples but the test part, before the validation part is split off; or to all
+        A subset is applied to all samples except the test part, before the validation part is split off; or to all
         samples if its `every_part` is set.
         """
 
@@ -82,14 +82,14 @@ def whole_classes(samples: Samples, subset: Subset | None) -> Samples:
 
 
 def relabelled(parts: Parts, subset: Subset | None) -> Parts:
-    """Return parts with the labels that a subset gives to those that are trained on."""
+    """Return parts with a subset's labels in training and validation."""
     if subset is None:
         return parts
     return replace(parts, train=subset.relabelled(parts.train), validation=subset.relabelled(parts.validation))
 
 
 def joined(first: Samples, second: Samples) -> Samples:
-    """Return the samples of both, the first ones first; without labels unless both have some."""
+    """Join two sets of samples, in order; without labels unless both have some."""
     if isinstance(first.inputs, Tensor) and isinstance(second.inputs, Tensor):
         inputs = torch.cat([first.inputs, second.inputs])
     elif isinstance(first.inputs, Texts) and isinstance(second.inputs, Texts):
@@ -122,17 +122,17 @@ def joined(first: Samples, second: Samples) -> Samples:
 @final
 @dataclass(repr=False, eq=False)
 class Stratified(Split):
-    """Parts with the same classes: the parts that the source gives, and a stratified split for the others.
+    """Parts with the same classes: the source's own parts, and a stratified split for the others.
 
-    Label sets are split by iterative stratification, so that every label keeps its share of samples; samples without
-    labels at random. Those with groups, as of `Pairs`, are split by whole groups at random, whatever their classes, and
-    lose hard negatives that are counterparts in a later part alone, with a warning.
+    Label sets are split by iterative stratification, which keeps the share of every label; samples without labels at
+    random. Samples with groups, as in `Pairs`, are split by whole groups at random, whatever their classes, and lose
+    hard negatives that are counterparts only in a later part, with a warning.
 
     Args:
         test: The fraction of all samples held out; unused if the source gives a test part.
         validation: The fraction of the other samples for model selection, split off after the subset; unused if the
             source gives a validation part. Every class keeps a training sample, so the smallest may have none here.
-        seed: Seed of the split. It is not the run's seed, so that runs are compared on the same test part.
+        seed: Seed of the split. It is not the run's seed: runs are compared on the same test part.
 
     Raises:
         ValueError: A fraction is outside (0, 1); there is only one class; a class is too small to split; a test class
@@ -169,7 +169,7 @@ class Stratified(Split):
             if len(rest) < 2:
                 raise ValueError(f"expected a subset that keeps samples to train and to validate on, got {len(rest)}")
         validation = rest[source_parts[rest] == 1]
-        if subset is not None and samples.classes is not None:  # which may leave out all training samples of a class
+        if subset is not None and samples.classes is not None:  # it may leave out all training samples of a class
             trained = samples.classes[rest[~torch.isin(rest, validation)]]
             validation = validation[torch.isin(samples.classes[validation], trained)]
         if len(validation) == 0:
@@ -222,7 +222,7 @@ class Stratified(Split):
 
 
 def _whole_groups(groups: Tensor, share: float, seed: int, *, least: int) -> Int[Tensor, " k"]:
-    # as many as fit into a share of the samples; `least` - 1 groups or more are left
+    # as many as fit into a share of the samples; at least `least` - 1 groups remain
     counts = groups.unique(return_counts=True)[1]
     if len(counts) < least:
         got = f"{len(counts)} of {len(groups):,} samples: name a column of what belongs together in --data.group"
@@ -232,7 +232,7 @@ def _whole_groups(groups: Tensor, share: float, seed: int, *, least: int) -> Int
 
 
 def _shares(counts: Tensor, part: float) -> Tensor:
-    """Return how many samples of each class are in a part: in proportion, by largest remainders, but never all."""
+    """Return the number of samples of each class in a part: in proportion, by largest remainders, and never all."""
     exact = counts.double() * part
     shares = exact.floor().long()
     spare = counts - 1
@@ -258,9 +258,9 @@ def _check_seen(samples: Samples, train: Tensor, rows: Tensor, part: str) -> Non
 def stratified(sets: Bool[Tensor, "n l"], share: float, seed: int) -> Int[Tensor, " k"]:
     """Choose a share of samples so that each label keeps that share of its own samples (Sechidis et al., 2011).
 
-    Again and again the label with the fewest samples left is taken. Each of its samples, in random order, goes to the
+    Repeatedly, the label with the fewest remaining samples is taken. Each of its samples, in random order, goes to the
     part that lacks more samples of this label, or else more samples. Samples without a label fill up the parts. At the
-    end, samples that were placed last, which have frequent labels only, change the part until the sizes are right.
+    end, the samples placed last, which have frequent labels only, move to the other part until the sizes are right.
     """
     count = len(sets)
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
@@ -294,9 +294,9 @@ def stratified(sets: Bool[Tensor, "n l"], share: float, seed: int) -> Int[Tensor
 
 
 def never_apart(samples: Samples) -> Int[Tensor, " n"]:
-    """Number pairs, (N,), alike where they share a first, a second, a label or a group, directly or through others.
+    """Return numbers, (N,), equal for pairs that share a first, second, label or group, directly or through others.
 
-    What has the same number is not to be pushed apart.
+    Pairs with the same number must not be pushed apart.
 
     Example:
         >>> items = torch.tensor([0, 0, 1, 2, 3])
@@ -310,9 +310,9 @@ def never_apart(samples: Samples) -> Int[Tensor, " n"]:
 
 
 def components(count: int, shared: Sequence[Tensor]) -> Int[Tensor, " n"]:
-    """Number what has a number in common, (N,), or a column that is set, (N, L), directly or through others."""
+    """Return numbers, (N,), equal for rows that share a number, (N,), or a set column, (N, L), even through others."""
     from scipy.sparse import coo_array  # noqa: PLC0415 - only pairs need it
-    from scipy.sparse.csgraph import connected_components  # noqa: PLC0415 - likewise
+    from scipy.sparse.csgraph import connected_components  # noqa: PLC0415 - as above
 
     rows, nodes, total = [torch.arange(0)], [torch.arange(0)], count
     for numbers in shared:
@@ -325,7 +325,7 @@ def components(count: int, shared: Sequence[Tensor]) -> Int[Tensor, " n"]:
 
 
 def _without_held_out(parts: Sequence[Samples]) -> Sequence[Samples]:
-    """Leave out each part's hard negatives that are counterparts in later parts alone; a warning counts them."""
+    """Leave out each part's hard negatives that are counterparts only in later parts; a warning counts them."""
     sides = [None if part.counterparts is None else part.counterparts.items for part in parts]
     items, kept = [side for side in sides if side is not None], list[Samples]()
     for end, (samples, name) in enumerate(zip(parts, PARTS, strict=True), 1):

@@ -16,12 +16,12 @@ from likewise.instantiate import Described, describe
 
 
 class Subset(Described, ABC):
-    """Abstract: a choice of samples. A split applies it to all samples but the test part."""
+    """Abstract: a choice of samples. A split applies it to all samples except the test part."""
 
     every_part: bool = False
     """Whether the subset is applied to all samples, the test part included, and the classes are renumbered."""
     hides: bool = False
-    """Whether samples that are left out are trained on without their labels, by losses that take none."""
+    """Whether losses without labels are also trained on the omitted samples, without their labels."""
 
     __repr__ = describe
 
@@ -30,15 +30,15 @@ class Subset(Described, ABC):
         """Return the rows of the samples to keep, (k,), sorted."""
 
     def of_source(self, samples: Samples) -> "Subset":  # noqa: ARG002 - lists look samples up
-        """Return the subset for all samples of a source, before any is left out: itself."""
+        """Return the subset for all samples of a source, before any is left out: by default itself."""
         return self
 
     def of_unlabelled(self, samples: Samples) -> Samples:
-        """Return the unlabelled training samples that are kept: all."""
+        """Return the unlabelled training samples to keep: by default all."""
         return samples
 
     def relabelled(self, samples: Samples) -> Samples:
-        """Return the samples of the training or the validation part with the labels to train on: as they are."""
+        """Return the samples of the training or the validation part with training labels: by default unchanged."""
         return samples
 
     def taken(self, samples: Samples) -> Samples:
@@ -54,7 +54,7 @@ class LongTail(Subset):
     half of the classes and 1 / imbalance for the others. n is the largest for which every class has enough samples.
 
     Args:
-        imbalance: Size of the largest class divided by that of the smallest.
+        imbalance: Size of the largest class divided by the size of the smallest.
         form: "exponential" or "step".
         seed: Seed of the choice. A subset of higher imbalance is contained in one of lower imbalance.
 
@@ -100,7 +100,7 @@ class LongTail(Subset):
 
 @final
 class Labelled(Subset):
-    """Only samples with a label, where samples have label sets.
+    """The samples with at least one label, for label sets.
 
     Raises:
         ValueError: Samples don't have label sets, or none has a label.
@@ -150,14 +150,14 @@ class Fraction(Subset):
 
 @final
 class FewLabels(Subset):
-    """The labels of a fraction of the samples, or of a number in each class; the other samples lose theirs.
+    """The labels of a fraction of the samples, or of a number per class; the other samples lose their labels.
 
-    Losses that take labels are trained on the samples that keep them, others on all; everything is evaluated by labels.
+    Losses with labels are trained on the labelled samples, other losses on all; evaluation always uses the labels.
 
     Args:
         fraction: The fraction of samples that keep their label, above 0 and at most 1; at least one of each class.
-        per_class: How many of each class keep it, instead.
-        seed: Seed of the choice. Fewer labels are contained in more.
+        per_class: The number of samples per class that keep it, instead.
+        seed: Seed of the choice. A smaller choice is contained in a larger one.
 
     Raises:
         ValueError: Neither is given, or both; a number is out of range; or samples do not have one class each.
@@ -173,10 +173,10 @@ class FewLabels(Subset):
     def __init__(self, fraction: float | None = None, per_class: int | None = None, seed: int = 0) -> None:
         if (fraction is None) == (per_class is None):
             raise ValueError(f"expected fraction or per_class, got {'neither' if fraction is None else 'both'}")
-        if per_class is not None and not (per_class >= 2 and float(per_class).is_integer()):  # NaN is no more
+        if per_class is not None and not (per_class >= 2 and float(per_class).is_integer()):  # NaN is refused, too
             raise ValueError(f"expected per_class of 2 or more, to train and to validate on, got {per_class}")
         if fraction is not None:
-            Fraction(fraction)  # which checks it
+            Fraction(fraction)  # checks it
         self.fraction, self.per_class, self.seed = fraction, per_class, seed
 
     def __call__(self, samples: Samples) -> Int[Tensor, " k"]:
@@ -193,21 +193,21 @@ class FewLabels(Subset):
 
 @final
 class LabelNoise(Subset):
-    """All samples, a share of them with a wrong class on purpose; the test part is left as it is.
+    """All samples, a share of them with a wrong class on purpose; the test part is unchanged.
 
         symmetric:  c becomes one of the C - 1 other classes, each as likely
         pair:       c becomes c + 1, and the last class the first
 
-    Of the training part and of the validation part exactly share · N samples are changed, rounded. What is trained sees
-    the wrong classes; all scores, neighbours and probes are by the right ones. It comes after all other subsets.
+    In the training part and in the validation part exactly share · N samples are changed, rounded. Training uses the
+    wrong classes; all scores, neighbours and probes use the right ones. It comes after all other subsets.
 
     Args:
-        share: The share of samples that are changed, from 0 to below 1.
+        share: The share of changed samples, from 0 to below 1.
         form: "symmetric" or "pair".
-        seed: Seed of the choice. What a smaller share changes, a larger one changes alike.
+        seed: Seed of the choice. The changes of a smaller share are contained in a larger one.
 
     Raises:
-        ValueError: share or form has no meaning, or samples do not have one class each.
+        ValueError: share is out of range, form is unknown, or samples do not have one class each.
 
     Source:
         B. Han et al., Co-teaching: Robust training of deep neural networks with extremely noisy labels, NeurIPS 2018.
@@ -290,7 +290,7 @@ class MinPerClass(Subset):
     """The samples of classes with at least `count` of them, in every part; a warning counts the rest.
 
     Args:
-        count: The fewest samples of a class that is kept.
+        count: The fewest samples of a kept class.
 
     Raises:
         ValueError: Fewer than two classes are kept, or samples do not have one class each.

@@ -1,4 +1,4 @@
-"""Folders of images, and tables of numbers, texts or images: in a file, in one of each part, or on the Hub."""
+"""Folders of images, and tables of numbers, texts or images: in one file, in one file per part, or on the Hub."""
 
 import warnings
 from bisect import bisect
@@ -22,7 +22,7 @@ from likewise.files.formats import ID_COLUMN, LABEL_COLUMNS, PART_NAMES, PARTS, 
 
 @dataclass(repr=False, eq=False)
 class Tabular(ImageSource):
-    """Abstract: data as a table of each part, whose columns are inputs, labels and perhaps ids.
+    """Abstract: data as one table per part, with columns of inputs, labels and optional ids.
 
     Args:
         path: The file or folder.
@@ -30,12 +30,12 @@ class Tabular(ImageSource):
             sentence, document or body, else all number columns.
         label: The column of labels, a list of columns of 0 and 1, or "none" for no labels. None: the one named label,
             labels, fine_label, target or class.
-        separator: What separates the labels of a sample, if the column's strings hold several, such as ",".
-        fine_label: The column of finer classes, by which samples are evaluated, while `label` trains; each is to lie in
-            one of these. None: samples are evaluated by `label`.
-        encoding: What CSV, TSV and JSON files are in, such as "latin-1". None: UTF-8.
-        part: The column that says the part of each row: train; validation, valid, val or dev; test. Or "none". None:
-            the one named split, part, set, fold or subset, if each of its values is one of these.
+        separator: Separator of the labels of a sample, if the column's strings hold several, such as ",".
+        fine_label: The column of finer classes for evaluation, each within one class of `label`, which is for training.
+            None: evaluation uses `label`.
+        encoding: Encoding of CSV, TSV and JSON files, such as "latin-1". None: UTF-8.
+        part: The column with the part of each row: train; validation, valid, val or dev; test. Or "none". None: the one
+            named split, part, set, fold or subset, if each of its values is one of these.
     """
 
     path: str
@@ -45,9 +45,9 @@ class Tabular(ImageSource):
     fine_label: str | None = None
     part: str | None = None
 
-    config = encoding = inputs = None  # of some of the sources
+    config = encoding = inputs = None  # arguments of some sources
     local = True
-    """Whether the path is one of this machine, and not a name on the Hub."""
+    """Whether the path is local, not a name on the Hub."""
     only_images = False
     """Whether inputs of another kind are refused."""
 
@@ -125,7 +125,7 @@ class Tabular(ImageSource):
 
 
 def parts_in(path: str, tables: Tables, label: Sequence[str]) -> dict[str, int]:
-    """Return each split's part, as a number, without splits of hidden labels or of other names."""
+    """Return the part of each split, as a number, except splits with hidden labels or other names."""
     check_filled(path, {name: len(split) for name, split in tables.splits.items() if name.lower() in PART_NAMES})
     shown = [name for name, split in tables.splits.items() if len(split) and not _is_hidden(split, label)]
     if len(shown) == 1:
@@ -138,7 +138,7 @@ def parts_in(path: str, tables: Tables, label: Sequence[str]) -> dict[str, int]:
 
 
 def part_in(path: str, tables: Tables, column: str | None) -> tuple[str, list[int]] | None:
-    """Return the column that says each row's part, and the parts' numbers; None where there are several tables."""
+    """Return the column with the part of each row, and the parts' numbers; None if there are several tables."""
     table, *rest = tables.splits.values()
     if rest and column not in {None, "none"}:
         got = ", ".join(tables.splits)
@@ -149,26 +149,26 @@ def part_in(path: str, tables: Tables, column: str | None) -> tuple[str, list[in
 
 
 def numbers_in(part_numbers: Mapping[str, int], splits: Sequence[Any], by_row: tuple[str, list[int]] | None) -> Tensor:
-    """Return the part of each row, (N,): what a column says, or the part that its table is."""
+    """Return the part of each row, (N,), from a column, or else from its table."""
     if by_row is not None:
         return torch.tensor(by_row[1])
     return torch.repeat_interleave(torch.tensor(list(part_numbers.values())), torch.tensor(list(map(len, splits))))
 
 
 def filled_in(parts: Tensor, kept: Tensor) -> dict[str, int]:
-    """Count the rows that are kept of each part, by its name."""
+    """Count the kept rows of each part, by its name."""
     return {PARTS[part]: int((parts[kept] == part).sum()) for part in parts.unique().tolist()}
 
 
 def check_filled(path: str, counts: Mapping[str, int]) -> None:
-    """Raise where a part has no sample; it would be cut from the training part unnoticed."""
+    """Raise an error for a part without samples; it would be cut from the training part unnoticed."""
     empty = next((part for part, count in counts.items() if count == 0), None)
     if empty is not None:
         raise ValueError(f"expected samples in the {empty} part of {path}, got none: fill it, or remove it")
 
 
 def check_columns(path: str, splits: Mapping[str, Any], inputs: Sequence[str], label: Sequence[str]) -> None:
-    """Raise unless every part has the columns, and lists of labels where the others have lists."""
+    """Raise an error unless every part has the columns, and all parts or none have lists of labels."""
     for part, split in splits.items():
         for column in [*inputs, *label]:
             if column not in split.features:
@@ -187,7 +187,7 @@ def _is_hidden(split: Any, label: Sequence[str]) -> bool:
 
 
 def ids_in(splits: Sequence[Any], taken: Sequence[str]) -> Ids | None:
-    """Return the values of a column id, whatever its case, if every row has one and none comes twice."""
+    """Return the values of a column id, in any case, if every row has one and all are distinct."""
     column = next((name for name in splits[0].features if name.lower() == ID_COLUMN), None)
     if column is None or column in taken or any(column not in split.features for split in splits):
         return None
@@ -197,7 +197,7 @@ def ids_in(splits: Sequence[Any], taken: Sequence[str]) -> Ids | None:
 
 
 def row_ids(parts: Sequence[str], lengths: Sequence[int]) -> Ids:
-    """Return the ids of rows in tables without any: their numbers, after the part where there are several."""
+    """Return the ids of rows in tables without any: their numbers, after the part if there are several."""
     return Ids(partial(_row_names, parts, [0, *accumulate(lengths)]), torch.arange(sum(lengths)))
 
 
@@ -211,12 +211,12 @@ def _row_names(parts: Sequence[str], starts: Sequence[int], rows: Sequence[int])
 @final
 @dataclass(repr=False, eq=False, kw_only=True)
 class Folder(Tabular):
-    """Images in a folder, with one folder per class; or folders train, test and optionally validation of these.
+    """Images in a folder with one folder per class, or in folders train, test and optionally validation of these.
 
-    What lies deeper belongs to the class; a warning counts it. A metadata.csv or metadata.jsonl next to the images,
-    with a column file_name, can give the labels instead. If there is a validation part and no test part, that is used
-    for testing. An image is called by its path below the folder. Images that cannot be read, and links to nothing, are
-    left out, with a warning. HEIC is read where `pillow-heif` is installed.
+    Images in deeper folders belong to the class; a warning counts them. A metadata.csv or metadata.jsonl next to the
+    images, with a column file_name, can give the labels instead. If there is a validation part and no test part, it is
+    used for testing. An image's id is its path below the folder. Unreadable images and broken links are left out, with
+    a warning. HEIC is read if `pillow-heif` is installed.
 
     Args:
         path: The folder.
@@ -224,8 +224,8 @@ class Folder(Tabular):
             the folders, or the column named label, labels, fine_label, target or class.
 
     Raises:
-        ValueError: There is no such folder, it has no images, folders can be read in two ways, labels are missing,
-            or images differ in size and size is None.
+        ValueError: There is no such folder, it has no images, its folders are ambiguous, labels are missing, or images
+            differ in size and size is None.
 
     Memory:
         The decoded images, one byte per pixel and channel, up to `memory`, and the paths of files.
@@ -243,31 +243,31 @@ class Folder(Tabular):
 @final
 @dataclass(repr=False, eq=False, kw_only=True)
 class Table(Tabular):
-    r"""A CSV, TSV, JSON lines or Parquet file, a folder of them named after their parts, or what `datasets` has saved.
+    r"""A CSV, TSV, JSON lines or Parquet file, a folder of these named after their parts, or one saved by `datasets`.
 
     Inputs are a column of images (bytes, or paths relative to the table's folder), a column of texts, or all columns of
     numbers and of lists of numbers, which together make a vector. Labels are classes (integers, strings) or label sets
     (lists of them, lists of only 0 and 1, strings of several with a separator, or a column of 0 and 1 for each label).
-    If there is a validation part and no test part, that is used for testing. Images that cannot be read and rows with
-    missing numbers are left out, with a warning.
+    If there is a validation part and no test part, it is used for testing. Unreadable images and rows with missing
+    numbers are left out, with a warning.
 
-    Labels, ids, texts and parts are what is written: 01 and 1 are two classes, NA is one, and only an empty cell is
+    Labels, ids, texts and parts are taken literally: 01 and 1 are two classes, NA is one, and only an empty cell is
     missing. In columns of numbers NA, nan, null and None are missing too; another word in a cell is refused. A column
-    that identifies rows is an input only where it is named in `inputs`: one called id, customer_id or the like, and, of
-    20 rows or more, whole numbers that hardly repeat and are in order, packed closely, or written with leading zeros.
-    `Samples.said` names what is left out, and why.
+    that identifies rows is an input only if named in `inputs`: a column called id, customer_id or the like, or, with 20
+    rows or more, whole numbers that hardly repeat and are in order, packed closely, or written with leading zeros.
+    `Samples.said` names the omitted columns and the reasons.
 
-    A column id whose values differ says what each sample is called; else it is the image's path, or the number of the
-    row, from 0, after the name of its part where there are several.
+    A column id with distinct values gives the ids of samples; otherwise an id is the image's path, or the number of the
+    row, from 0, after the name of its part if there are several.
 
     Raises:
         ValueError: The path does not exist, no column fits, labels are missing, or images differ in size and size is
             None.
 
     Memory:
-        As for `Folder`. CSV, TSV and JSON are in memory, as strings and numbers. Of Parquet the columns that are used
-        are, or, where inputs are streamed, a row group of them. Images in Parquet files are read by their row group, of
-        which each process holds the last four.
+        As for `Folder`. CSV, TSV and JSON are held in memory, as strings and numbers. Of Parquet only the used columns
+        are, or a row group of them if inputs are streamed. Images in Parquet files are read by row group; each process
+        holds the last four.
 
     Example:
         >>> Table("flowers.csv", inputs=["petal", "sepal"], label="species").inputs
@@ -281,14 +281,14 @@ class Table(Tabular):
 @final
 @dataclass(repr=False, eq=False, kw_only=True)
 class Hub(Tabular):
-    """Images, numbers or texts with their labels, from a data set on the Hub; columns are read as `Table` reads them.
+    """Images, numbers or texts with their labels, from a data set on the Hub; columns are read as by `Table`.
 
     Args:
         path: The data set's name, such as user/name.
-        config: The configuration, where there are several.
+        config: The configuration, if there are several.
 
     Raises:
-        ValueError: There is no such data set, or it can't be reached; and as for `Table`, as is the memory.
+        ValueError: There is no such data set, or it can't be reached; others, and the memory, are as for `Table`.
 
     Example:
         >>> Hub("uoft-cs/cifar100", label="fine_label").label

@@ -1,4 +1,4 @@
-"""Tables in files: CSV, TSV and JSON, whose cells are what stands there, and Parquet, in which images stay."""
+"""Tables in files: CSV, TSV and JSON, with cells taken literally, and Parquet, with images read in place."""
 
 import json
 import os
@@ -25,18 +25,18 @@ from likewise.data.tables import RefusedError, Tables, empty, warn_of
 from likewise.files.formats import CELL_SEPARATORS, TABLES, Lines
 
 CHUNK = 16384  # rows held as Python objects at a time
-compute: Any = typed_compute  # its functions are made at import
-MAX_HELD_GROUPS = 4  # in each process
-MAX_GROUP_BYTES = 2**26  # that may be read for one image without a warning
+compute: Any = typed_compute  # its functions are created at import
+MAX_HELD_GROUPS = 4  # row groups held in each process
+MAX_GROUP_BYTES = 2**26  # bytes read for one image without a warning
 
 
 def read_written(
     parts: Mapping[str, Sequence[Path]], encoding: str | None = None
 ) -> tuple[dict[str, Any], frozenset[str]]:
-    """Read the files of each part; return the tables, and the columns of strings that may be meant as numbers.
+    """Read the files of each part; return the tables, and the string columns that may stand for numbers.
 
-    Cells of CSV and TSV are strings, or whole numbers where every filled cell of a column is written as one. Those of
-    JSON keep JSON's types; where a column has several, they are strings too.
+    Cells of CSV and TSV are strings, or whole numbers if every filled cell of a column is one. Cells of JSON keep their
+    types; in a column of several types they are strings too.
     """
     mixed = set[str]()
     tables = {part: _part(part, files, mixed, encoding) for part, files in parts.items()}
@@ -83,7 +83,7 @@ def _array(cells: list[Any]) -> Any:
 
 
 def _joined(pieces: Sequence[Any], where: str, name: str, mixed: set[str]) -> Any:
-    """Join the pieces of a column: of several kinds as strings or, with lists or objects, as JSON."""
+    """Join the pieces of a column; mixed types become strings or, with lists or objects, JSON."""
     if not any(isinstance(piece, list) for piece in pieces):
         try:
             return pa.concat_tables([pa.table({"": piece}) for piece in pieces], promote_options="permissive").column(0)
@@ -127,7 +127,7 @@ def _refusal(lines: Lines) -> RefusedError:
 def read_metadata(
     where: Path, files: Sequence[Path], encoding: str | None, parts: Mapping[str, str], images: Iterable[Path]
 ) -> Tables:
-    """Read tables beside images that name them: their parts are `parts`, by folder; images in no table are left out."""
+    """Read the tables of file names beside images, with `parts` by folder; images in no table are left out."""
     of_text = [file for file in files if TABLES[file.suffix.lower()] != "parquet"]
     read, texts = read_written({str(file): [where / file] for file in of_text}, encoding)
     grouped, named = dict[str, list[Any]](), set[str]()
@@ -157,7 +157,7 @@ def _placed(name: Any, folder: Path, named: set[str]) -> Any:
 
 
 class RowGroup(NamedTuple):
-    """The images of a row group of a file, and their bytes when they are not compressed."""
+    """The images of a row group of a file, and their uncompressed size in bytes."""
 
     file: str
     column: str
@@ -167,7 +167,7 @@ class RowGroup(NamedTuple):
 
 @final
 class Contents:
-    """The contents of images in Parquet files, numbered through all row groups; the last read are held."""
+    """The contents of images in Parquet files, numbered through all row groups; the groups read last are held."""
 
     def __init__(self) -> None:
         self.groups, self.starts = list[RowGroup](), [0]
@@ -184,7 +184,7 @@ class Contents:
         self._hold()
 
     def add(self, file: str, metadata: Any, column: str) -> NDArray[np.bool_]:
-        """Number the images in a column of one more file, and return which are null."""
+        """Number the images in a column of one more file, and return a mask of the null ones."""
         names, nulls = [metadata.schema.column(number).path for number in range(metadata.num_columns)], list[Any]()
         leaf = names.index(f"{column}.bytes" if f"{column}.bytes" in names else column)
         for number in range(metadata.num_row_groups):
@@ -206,7 +206,7 @@ class Contents:
             return b""
 
     def place(self, number: int) -> str:
-        """Return where an image is, as `read_headers` takes it: its file, NUL, its column, row group and row."""
+        """Return the key of an image for `read_headers`: its file, NUL, its column, row group and row."""
         index = bisect(self.starts, number) - 1
         file, column, group, _ = self.groups[index]
         return f"{file}\0{column}/{group}/{number - self.starts[index]}"
@@ -229,7 +229,7 @@ def _read_images(group: RowGroup) -> Any:
 
 @final
 class Columns:
-    """The columns of a part in Parquet files, each read on demand; of a row group, the last ones read are held."""
+    """The columns of a part in Parquet files, each read on demand; the columns read last of a row group are held."""
 
     def __init__(self, data: Any, features: Any, *, held: bool = False) -> None:
         self.data, self.features, self.held = data, features, held
@@ -261,7 +261,7 @@ _last_read = lru_cache(maxsize=1)(_read_columns)
 
 
 def open_columns(part: str, files: Sequence[Path]) -> Columns:
-    """Open the columns of a part, of the types that they have in its first file."""
+    """Open the columns of a part, with the types of its first file."""
     data = dataset.dataset([str(file) for file in files], format="parquet")
     table = Columns(data, datasets.Features.from_arrow_schema(data.schema))
     for fragment in data.get_fragments():

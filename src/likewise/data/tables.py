@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from likewise.data.table_files import Contents
 
 _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
-_CONVERSIONS = {  # what must be done with files of a suffix before they can be read
+_CONVERSIONS = {  # the conversion needed to read files of a suffix
     **dict.fromkeys(formats.UNREAD_SUFFIXES, "converted to JPEG or PNG"),
     **dict.fromkeys(formats.HEIC, "made readable by pip install 'likewise[heic]', or converted to JPEG or PNG"),
     ".zip": "unpacked",
@@ -34,24 +34,24 @@ class Tables:
 
     splits: Mapping[str, Any]
     folder: Path | None
-    contents: "Contents | None" = None  # the images' bytes, where the tables have numbers in their place
-    odd: Mapping[str, str] = field(default_factory=dict[str, str])  # names of files, which the tables have escaped
-    untyped: frozenset[str] = frozenset()  # columns of strings that may be meant as numbers: the file doesn't say
+    contents: "Contents | None" = None  # the images' bytes, if the tables have numbers in their place
+    odd: Mapping[str, str] = field(default_factory=dict[str, str])  # names of files that are escaped in the tables
+    untyped: frozenset[str] = frozenset()  # string columns that may stand for numbers: the file has no types
 
 
 class RefusedError(ValueError):
-    """A folder is refused; the message is complete."""
+    """The refusal of a folder, with a complete message."""
 
 
 def empty(part: str, file: str | Path) -> RefusedError:
-    """Return the error that a part has no samples."""
+    """Return the error for a part without samples."""
     return RefusedError(f"expected samples in the {part} part, got none in {file}: fill it, or remove it")
 
 
 def open_tables(
     path: str, config: str | None, *, labelled: bool, local: bool, in_part: bool = False, encoding: str | None = None
 ) -> Tables:
-    """Open the data at a path, or the data set of that name on the Hub; in part, images may be of no class."""
+    """Open the data at a path, or the data set of that name on the Hub; with `in_part`, images may have no class."""
     where = detection.expanded(path)
     if exists(where) != local or not (local or detection.may_be_on_the_hub(path)):
         path_kind = "file or a folder" if local else "name of a data set on the Hub, such as user/name"
@@ -94,7 +94,7 @@ def _local(where: Path, encoding: str | None, *, labelled: bool, in_part: bool) 
     images = [file for file in files if file.suffix.lower() in suffixes]
     tables = [file for file in files if file.suffix.lower() in TABLES]
     if images and (beside := [file for file in tables if file.name in _METADATA]):
-        from likewise.data.table_files import read_metadata  # noqa: PLC0415 - which needs the extra
+        from likewise.data.table_files import read_metadata  # noqa: PLC0415 - it needs the extra
 
         return read_metadata(where, beside, encoding, _parts_of(images), images)
     if images or not tables:
@@ -118,7 +118,7 @@ def _local(where: Path, encoding: str | None, *, labelled: bool, in_part: bool) 
 
 
 def _count_lost(lost: Lost, where: Path) -> list[str]:
-    """Count what is left out of a folder, and name the first of each kind."""
+    """Count the omitted entries of a folder, and name the first of each kind."""
     return [
         f"{len(places):,} {what}{'s' * (len(places) > 1)} in {where} {why}: {first_of(sorted(places))}"
         for (what, why), places in lost.items()
@@ -126,13 +126,13 @@ def _count_lost(lost: Lost, where: Path) -> list[str]:
 
 
 def warn_of(lost: Lost, where: Path) -> None:
-    """Warn of what is left out of a folder."""
+    """Warn of the omitted entries of a folder."""
     for summary in _count_lost(lost, where):
         warnings.warn(f"left out {summary}", stacklevel=2)
 
 
 def _parts_of(images: Sequence[Path]) -> dict[str, str]:
-    """Return which part each folder is, if all are parts, and one is for training; otherwise nothing."""
+    """Return the part of each folder, if all are parts and one is for training; otherwise nothing."""
     # class folders may be named train and test too; then other folders lie next to them
     tops = sorted({image.parts[0] for image in images if len(image.parts) > 1})
     parts: dict[str, str] = {top: PARTS[PART_NAMES[top.lower()]] for top in tops if top.lower() in PART_NAMES}
@@ -176,7 +176,7 @@ def _image_tables(where: Path, images: Sequence[Path], lost: Lost, *, labelled: 
 
 
 def _is_unlabelled_dir(image: Path, depth: int) -> bool:
-    """Tell whether an image is in a folder for images without a class, where one of a class or a part would be."""
+    """Tell whether an image is in a folder for images without a class, at the level of classes or parts."""
     return any(folder.lower() in _UNLABELLED for folder in image.parts[: min(depth + 1, len(image.parts) - 1)])
 
 
@@ -185,7 +185,7 @@ def _unlabelled_folder(blank: Collection[Path]) -> str:
 
 
 def _classes_of(where: Path, images: Sequence[Path], depth: int) -> list[str]:
-    """Return the folders at a depth, in order, which are the classes whatever lies deeper."""
+    """Return the folders at a depth, in order: the classes, whatever their subfolders."""
     loose = [image for image in images if len(image.parts) == depth + 1]
     below = [image for image in images if len(image.parts) > depth + 2]
     flat = {as_class(image.parts[depth]) for image in images if len(image.parts) == depth + 2}
@@ -260,10 +260,10 @@ def _unreadable(path: str, where: Path, error: BaseException) -> str:
 
 @contextmanager
 def library(path: str, where: Path) -> Generator[Any]:
-    """Give the library, silent meanwhile, and say in a line why it refuses what is at a path."""
+    """Yield the `datasets` library, silenced; an error gives in one line its reason to refuse a path."""
     import datasets  # noqa: PLC0415 - only sets that the library reads need it
-    from datasets import logging, utils  # noqa: PLC0415 - likewise
-    from datasets.exceptions import DatasetsError  # noqa: PLC0415 - likewise
+    from datasets import logging, utils  # noqa: PLC0415 - as above
+    from datasets.exceptions import DatasetsError  # noqa: PLC0415 - as above
 
     verbosity, silent = logging.get_verbosity(), utils.are_progress_bars_disabled()
     logging.set_verbosity(logging.CRITICAL)

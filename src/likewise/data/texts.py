@@ -1,4 +1,4 @@
-"""Texts: from files that are read line by line, as inputs, and as the rows of tokens that an encoder makes of them."""
+"""Texts: read line by line from files, as inputs, and as rows of tokens for an encoder."""
 
 import warnings
 from array import array
@@ -18,7 +18,7 @@ from likewise.files import formats
 from likewise.files.detection import JUDGED_ROWS, describe_pickle, inputs_at
 
 PADDING = 0  # fills a row of tokens after its last one
-MASK = 1  # stands for a token that is hidden, or that the vocabulary lacks
+MASK = 1  # stands for a hidden token, or one outside the vocabulary
 LABELS = ("labels", "label", "class", "target")
 
 
@@ -27,21 +27,21 @@ LABELS = ("labels", "label", "class", "target")
 class Text(Source):
     r"""Texts with a class each, with label sets, or without labels.
 
-    A file with a column of texts and one of labels: .csv and .tsv with a header, .jsonl with an object a line. A
-    folder of such files named after their parts: train, validation (valid, val, dev), test. Or, without labels, any
-    other file with a text in each line, also with .gz. Labels are classes (a string or number each) or label sets:
-    lists in JSON lines, and strings with a separator. Lines that can't be read are left out, with a warning. Quotation
-    marks around a cell are taken off, and it may then have several lines; one that is never closed is kept. A column id
-    says what each text is called; without one it is the file's name and the line, such as "train.csv:7".
+    The path is a file with a column of texts and one of labels: .csv and .tsv with a header, .jsonl with one object per
+    line; a folder of these named after their parts: train, validation (valid, val, dev), test; or, without labels, any
+    other file with one text per line, also with .gz. Labels are classes (a string or number each) or label sets: lists
+    in JSON lines, and strings with a separator. Unreadable lines are left out, with a warning. Quotation marks around a
+    cell are removed, and a quoted cell may span several lines; an unclosed mark is kept. A column id gives the texts'
+    ids; without one they are the file's name and the line, such as "train.csv:7".
 
     Args:
         path: The file or folder.
-        text: The column of texts. None: the one called text, sentence, document or body, or else the only one
-            of strings, or of long ones.
+        text: The column of texts. None: the one called text, sentence, document or body, or else the only column of
+            strings, or of long strings.
         label: The column of labels, or "none" for no labels. None: the one called labels, label, class or target.
-        separator: What separates the labels of a sample, if the column's strings hold several, such as ",".
-        encoding: What the files are in, such as "latin-1". None: UTF-8.
-        part: A column of parts of one file; see `Table`.
+        separator: Separator of the labels of a sample, if the column's strings hold several, such as ",".
+        encoding: Encoding of the files, such as "latin-1". None: UTF-8.
+        part: The column of parts in a single file; see `Table`.
 
     Raises:
         ValueError: The path does not exist, no file has texts, a column is missing, some labels are lists and others
@@ -100,7 +100,7 @@ class Text(Source):
         return {part: part_files[part] for part in formats.PARTS if part in part_files}
 
     def _read(self, file: Path) -> list[tuple[str, Any, str, dict[str, Any]]]:
-        """Return each text of a file, its label, its id and its row."""
+        """Return the texts of a file, each with its label, id and row."""
         lines = formats.Lines(file, self.encoding)
         rows = list(lines)
         known = dict.fromkeys(name for _, row in rows[:JUDGED_ROWS] for name in row)
@@ -133,7 +133,7 @@ class Text(Source):
         return kept
 
     def _is_label(self, label: Any) -> bool:
-        # an empty one is a set without labels
+        # an empty list is a set without labels
         if isinstance(label, list):
             return all(isinstance(class_label, str | int) for class_label in label)
         return isinstance(label, str | int) and (label != "" or self.separator is not None)
@@ -150,7 +150,7 @@ def _nothing(lines: formats.Lines) -> ValueError:
 
 @final
 class Texts(LazyInputs):
-    r"""Strings. Read as rows they are their UTF-8 bytes, filled up with zeros: (n, T), uint8.
+    r"""Strings, read as rows of their UTF-8 bytes, padded with zeros: (n, T), uint8.
 
     Args:
         strings: The texts, N of them.
@@ -162,7 +162,7 @@ class Texts(LazyInputs):
     """
 
     in_memory = True
-    read_together = 4096  # which are sorted by their length
+    read_together = 4096  # texts read together, sorted by length
 
     def __init__(self, strings: Iterable[str]) -> None:
         self.strings = list(strings)
@@ -179,16 +179,16 @@ class Texts(LazyInputs):
 
 @final
 class TokenRows(LazyInputs):
-    """Rows of tokens: 0 is padding, 1 the mask, from 2 on the encoder's own. Indexing pads to the longest row.
+    """Rows of tokens: 0 is padding, 1 the mask, and 2 or more the encoder's own. Indexing pads to the longest row.
 
     Args:
         tokens: The tokens of all rows, one after another.
-        starts: Where each row starts, and where the last ends, (N + 1,).
-        rows: Which of them, (N,). None: all.
-        cut: How many of all texts were longer than the encoder takes.
+        starts: The start of each row, and the end of the last, (N + 1,).
+        rows: The rows to use, (N,). None: all.
+        cut: The number of texts above the encoder's maximum length.
 
     Memory:
-        4 bytes a token, which subsets share.
+        4 bytes per token, shared by subsets.
 
     Example:
         >>> rows = TokenRows.of([[5, 6, 7], [8]])
@@ -205,7 +205,7 @@ class TokenRows(LazyInputs):
 
     @classmethod
     def of(cls, rows: Iterable[Sequence[int]], cut: int = 0) -> "TokenRows":
-        """Put rows together; an empty one becomes a mask, so that no row is empty."""
+        """Combine rows; an empty row becomes a mask, so no row is empty."""
         tokens, starts = array("i"), array("q", [0])
         for row in rows:
             tokens.extend(row or [MASK])
@@ -225,7 +225,7 @@ class TokenRows(LazyInputs):
         return self.padded(rows, self.longest(rows))
 
     def padded(self, rows: Tensor, length: int) -> Int[Tensor, "n t"]:
-        """Return some rows, padded to a length that is at least theirs."""
+        """Return some rows, padded to a length at least their own."""
         chosen = self._rows[rows]
         places = self._starts[chosen].unsqueeze(1) + torch.arange(length)
         inside = places < self._starts[chosen + 1].unsqueeze(1)

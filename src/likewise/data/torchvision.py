@@ -25,10 +25,10 @@ from likewise.files.formats import with_test_part
 # torchvision's names of parts, by our numbers
 _SPLITS = {0: ("train", "trainval", "train-standard"), 1: ("val", "valid"), 2: ("test",)}
 _NAMES = ("classes", "categories", "attr_names", "_characters")
-# labellings, from the coarsest to the finest, which is the usual one
+# labellings, from the coarsest to the finest, which is the default
 _LEVELS = {"CIFAR100": ("coarse", "fine"), "FGVCAircraft": ("manufacturer", "family", "variant")}
 _UNLABELLED_SPLIT, _FOLDS = "unlabeled", 10  # STL10's part without classes, and how many folds it has
-# options passed on to the class that they inherit from
+# options passed on to the base class
 _INHERITED_OPTIONS = {"ImageNet": "loader", "EMNIST": "download", "QMNIST": "download"}
 
 
@@ -45,17 +45,17 @@ class _Part(NamedTuple):
 class Torchvision(ImageSource):
     """A classification data set of torchvision: its images, classes or label sets, and parts.
 
-    Images that are not in files are always held in memory. If there is a validation part and no test part, that is used
-    for testing. Of EMNIST, the balanced split is used. STL10 has 100,000 training images without a class where samples
-    may lack one, as in `likewise train`; they are read on demand if all of its images take more than `memory`.
+    Images that are not in files are always held in memory. If there is a validation part and no test part, it is used
+    for testing. For EMNIST, the balanced split is used. STL10 includes 100,000 training images without a class if
+    samples may lack one, as in `likewise train`; they are read on demand if all of its images take more than `memory`.
 
     Args:
         name: The data set's name in torchvision.datasets.
         root: The folder for its files.
         download: Whether to download missing files.
-        label: Which labelling is trained on: of CIFAR100 "coarse", its 20 superclasses, or "fine"; of FGVCAircraft
-            "manufacturer", "family" or "variant". None: the finest, and that of other data sets.
-        fine_label: A finer one, by which samples are evaluated. None: `label`.
+        label: The labelling to train on: for CIFAR100 "coarse", its 20 superclasses, or "fine"; for FGVCAircraft
+            "manufacturer", "family" or "variant". None: the finest, or the only one of other data sets.
+        fine_label: A finer labelling for evaluation. None: `label`.
         fold: The fold of STL10 to train on, 0 to 9, with 1,000 labelled images. None: all 5,000.
 
     Raises:
@@ -127,7 +127,7 @@ class Torchvision(ImageSource):
         return Samples(inputs, torch.cat([labels, blank]), names, parts, preprocessing=made_of)
 
     def _parts(self) -> Iterator[_Part]:
-        # one after another, so that only one is held twice at a time
+        # one after another: only one at a time is held twice
         dataset_class = self._class
         parameters = inspect.signature(dataset_class).parameters
         if self.fold is not None and "folds" not in parameters:
@@ -162,7 +162,7 @@ class Torchvision(ImageSource):
         return dataset_class
 
     def _options(self, label: str | None) -> dict[str, Any]:
-        # with a loader that returns the path, we decode
+        # the loader returns the path: images are decoded here
         offered: dict[str, Any] = {"root": self.root, "loader": Path, "download": self.download, "folds": self.fold}
         offered |= {} if label is None else {"annotation_level": label}
         known = {*inspect.signature(self._class).parameters, _INHERITED_OPTIONS.get(self.name)}
@@ -246,7 +246,7 @@ def _cifar100(part: Any, level: str) -> Labels:
     folder = Path(part.root) / part.base_folder
 
     def read(name: str) -> Any:
-        return pickle.loads((folder / name).read_bytes(), encoding="latin1")  # noqa: S301 - checked, as it says
+        return pickle.loads((folder / name).read_bytes(), encoding="latin1")  # noqa: S301 - its digest was checked
 
     files = part.train_list if part.train else part.test_list
     targets = [label for name, _ in files for label in read(name)[f"{level}_labels"]]

@@ -1,1 +1,1 @@
-"""The contents of a path: names of files, parts and columns, the listing of folders, and the source that reads it."""
+"""Files: the names of files, parts and columns, text in files, the source for a path, and published weights."""

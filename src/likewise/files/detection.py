@@ -1,6 +1,6 @@
-"""What is at a path, by names and first bytes: the source that reads it, its columns, and what a pickle holds.
+"""Detection of the data at a path by names and first bytes: its source, its input columns, the contents of pickles.
 
-Torch is loaded for pickles alone.
+Torch is loaded only for pickles.
 """
 
 import os
@@ -18,10 +18,10 @@ from likewise.files import formats
 ARRAYS = (".npz", ".npy")
 ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".xz", ".bz2", ".7z")
 TAR = ".tar"
-MAX_LISTED_ENTRIES = 1000  # entries of a folder in which a table is looked for
+MAX_LISTED_ENTRIES = 1000  # entries of a folder searched for a table
 SAVED_FILES = ("dataset_dict.json", "state.json")
 """Files that mark a folder saved by the `datasets` library."""
-# the data sets of torchvision that are for classification
+# torchvision's classification data sets
 TORCHVISION = (
     "CIFAR10", "CIFAR100", "Caltech101", "Caltech256", "CelebA", "Country211", "DTD", "EMNIST", "EuroSAT",
     "FGVCAircraft", "FashionMNIST", "Flowers102", "Food101", "GTSRB", "INaturalist", "ImageNet", "Imagenette",
@@ -30,21 +30,21 @@ TORCHVISION = (
 )  # fmt: skip
 _SOURCES_BY_NAME = {re.sub("[-_ ]", "", name).lower(): ("Torchvision", {"name": name}) for name in TORCHVISION}
 _SOURCES_BY_NAME["digits"] = ("Digits", {})
-Lost = dict[tuple[str, str], list[str]]  # paths, by what they are and why they are left out
-JUDGED_ROWS = 100  # rows by which columns are judged
+Lost = dict[tuple[str, str], list[str]]  # omitted paths, by kind and reason
+JUDGED_ROWS = 100  # rows read to infer the kind of a column
 _STRINGS = ("texts", "classes", "words")
-# three words, or as much in a script without spaces
+# three words, or six characters of a script without spaces
 _LONG_TEXT = re.compile(r"\S+\s+\S+\s+\S|[\u3040-\u30ff\u4e00-\u9fff]{6}")
-_TOLERATED = {"argparse.Namespace"}  # which timm's own checkpoints hold
+_TOLERATED = {"argparse.Namespace"}  # found in timm's own checkpoints
 _REFUSAL = (
     "which nothing here loads, since that runs code: where you trust it, save its weights alone, "
     "torch.save(module.state_dict(), path)"
 )
-MAX_NEARBY = 5  # runs that an error names
+MAX_NEARBY = 5  # runs named in an error
 
 
 def source_for(source: str | Path, data_options: Mapping[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-    """Choose the class of `likewise.data` that reads what is at a path or has a name, with its arguments."""
+    """Choose the class of `likewise.data` for a path or the name of a data set, and its arguments."""
     where = expanded(source)
     if exists(where):
         return (_of_folder if where.is_dir() else _choose_file_source)(where, data_options or {})
@@ -62,7 +62,7 @@ def source_for(source: str | Path, data_options: Mapping[str, Any] | None = None
 
 def expanded(path: str | Path) -> Path:
     """Return a path with the home folder in place of ~."""
-    with suppress(RuntimeError):  # nobody of that name has a home folder
+    with suppress(RuntimeError):  # no user of that name has a home folder
         return Path(path).expanduser()
     return Path(path)
 
@@ -71,7 +71,7 @@ def exists(where: Path) -> bool:
     """Tell whether something is at a path."""
     try:
         return where.exists()
-    except OSError:  # too long a name, or a folder that may not be opened
+    except OSError:  # the name is too long, or a folder may not be opened
         return False
 
 
@@ -86,19 +86,19 @@ def file_at(file: str | Path, *, paired: bool) -> Path:
 
 
 def may_be_on_the_hub(path: str) -> bool:
-    """Tell whether a path that does not exist here may be a name on the Hub: user/name, or name."""
+    """Tell whether a path missing here may be a name on the Hub: user/name, or name."""
     name = re.fullmatch(r"(?=.{,96}$)(\w[\w.-]*/)?\w[\w.-]*", path, re.ASCII)
     return name is not None and not is_file_name(path) and not (name[1] and exists(Path(name[1])))
 
 
 def is_file_name(word: str) -> bool:
-    """Tell whether a word has the suffix of a file that can be read, so that it is hardly a text."""
+    """Tell whether a word ends in a known file suffix, and so is unlikely to be a text."""
     suffixes = {*formats.TABLES, *formats.image_suffixes(), *formats.UNREAD_SUFFIXES, *ARRAYS, *ARCHIVES, ".txt"}
     return len(word.split()) == 1 and Path(word).suffix.lower() in suffixes
 
 
 def near(where: Path) -> str:
-    """Return a hint at what is near a path that does not exist, to end a remedy with."""
+    """Return the end of a remedy for a missing path: the target of a link, or similar names in the nearest folder."""
     try:
         if where.is_symlink():
             return f"; it is a link to {where.readlink()}"
@@ -106,18 +106,18 @@ def near(where: Path) -> str:
         while not exists(missing.parent):
             missing = missing.parent
         names = {path.name.lower(): path for path in sorted(missing.parent.iterdir())}
-    except (OSError, RuntimeError):  # a folder that may not be opened, or links in a circle
+    except (OSError, RuntimeError):  # a folder may not be opened, or links form a circle
         return ""
     return suggest(missing.name.lower(), names, f"; the nearest folder is {missing.parent}", names=names)
 
 
 def runs_near(folder: Path) -> str:
-    """Return a hint at the runs beside a folder that does not exist, or in "runs" there, the newest first."""
+    """Return a hint at the runs beside a missing folder, or in "runs" there, newest first."""
     patterns = () if folder.exists() else ("*/run.json", "runs/*/run.json")
     try:
         files = [file for pattern in patterns for file in folder.parent.glob(pattern)]
         newest = sorted(files, key=lambda file: file.stat().st_mtime, reverse=True)
-    except OSError:  # one of them has just been finished, and renamed
+    except OSError:  # a run has just finished and been renamed
         return ""
     return f"; nearby: {', '.join(str(file.parent) for file in newest[:MAX_NEARBY])}" if newest else ""
 
@@ -175,7 +175,7 @@ def _of_table(where: Path, data_options: Mapping[str, Any]) -> tuple[str, dict[s
 
 
 def inputs_at(path: str | Path, data_options: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """Return what the inputs of a table or of a folder of tables are, and their columns; the data's options decide."""
+    """Return the kind and the columns of the inputs in a table or a folder of tables; the data's options decide."""
     rows = first_rows(path, data_options.get("encoding")) or []
     known = {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}
     named = [name for option in ("inputs", "text") for name in _make_list(data_options.get(option)) if name in known]
@@ -188,7 +188,7 @@ def inputs_at(path: str | Path, data_options: Mapping[str, Any]) -> tuple[str, l
 
 
 def first_rows(table: str | Path, encoding: str | None = None) -> list[dict[str, Any]] | None:
-    """Return the first rows of a table, or of a folder's first table; None of a folder that has none."""
+    """Return the first rows of a table, or of a folder's first table; None for a folder without tables."""
     path = expanded(table)
     files = sorted(islice(path.rglob("*"), MAX_LISTED_ENTRIES)) if path.is_dir() else [path]
     file = next((file for file in files if file.suffix.lower() in formats.TABLES), None)
@@ -197,7 +197,7 @@ def first_rows(table: str | Path, encoding: str | None = None) -> list[dict[str,
     with suppress(OSError):  # the source will report it
         if formats.TABLES[file.suffix.lower()] != "parquet":
             return [row for _, row in islice(formats.Lines(file, encoding), JUDGED_ROWS)]
-        from pyarrow import ArrowInvalid, parquet  # noqa: PLC0415 - only such files need it
+        from pyarrow import ArrowInvalid, parquet  # noqa: PLC0415 - only Parquet files need it
 
         with suppress(ArrowInvalid):
             return next((rows.to_pylist() for rows in parquet.ParquetFile(file).iter_batches(JUDGED_ROWS)), [])
@@ -209,7 +209,7 @@ def _make_list(value: Any) -> list[Any]:
 
 
 def walk(root: Path, lost: Lost) -> Iterator[Path]:
-    """Yield the files below a folder, through links too, relative to it, and note what is left out; not hidden ones."""
+    """Yield the relative paths of the files below a folder, except hidden ones; follow links, and note omissions."""
     pending: list[tuple[Path, tuple[Path, ...]]] = [(Path(), (root.resolve(),))]
     while pending:
         folder, above = pending.pop()
@@ -238,7 +238,7 @@ def _classify_entry(entry: os.DirEntry[str]) -> str:
 
 
 def _is_number(cell: Any) -> bool:
-    """Tell whether a cell is a number, as text too, or empty."""
+    """Tell whether a cell is a number, a number written as text, or empty."""
     try:
         float(cell or "nan")
     except (TypeError, ValueError):
@@ -247,9 +247,9 @@ def _is_number(cell: Any) -> bool:
 
 
 def kind_of(cells: Iterable[Any]) -> str:
-    """Return what most cells are: images, texts, classes, words, numbers, ids or nothing.
+    """Return the kind of most cells: images, texts, classes, words, numbers, ids or nothing.
 
-    Different strings are texts if long, strings that repeat are classes, whole numbers that all differ are ids.
+    Long distinct strings are texts, repeated strings are classes, distinct whole numbers are ids.
     """
     values = [cell for cell in cells if cell is not None and cell != ""]
     if not values or isinstance(values[0], dict | bytes):
@@ -265,9 +265,9 @@ def kind_of(cells: Iterable[Any]) -> str:
 
 
 def _inputs_among(columns: Mapping[str, Iterable[Any]]) -> tuple[str, list[str]]:
-    """Return whether the inputs among columns are images, texts or numbers, and their columns, where these are clear.
+    """Return the kind of the inputs among columns, images, texts or numbers, and their columns, where these are clear.
 
-    Texts are in the column of a usual name, in the only column, or in those of long strings if none holds numbers.
+    Texts are the column with a usual name, the only column, or, if no column holds numbers, those of long strings.
     """
     kinds = {name: kind_of(cells) for name, cells in columns.items()}
     strings = [name for name, column_type in kinds.items() if column_type in _STRINGS]
@@ -278,7 +278,7 @@ def _inputs_among(columns: Mapping[str, Iterable[Any]]) -> tuple[str, list[str]]
 
 
 def classes_among(columns: Mapping[str, Sequence[Any]]) -> list[str]:
-    """Return the columns whose strings repeat, which may be labels; columns of part names are left out."""
+    """Return the columns of repeated strings, which may be labels, except columns of part names."""
     return [name for name, cells in columns.items() if kind_of(cells) == "classes" and not _are_parts(cells)]
 
 
@@ -287,8 +287,8 @@ def _are_parts(cells: Iterable[Any]) -> bool:
 
 
 def describe_pickle(path: Path | str) -> str:
-    """Say which objects a file of `torch.save` or `pickle` holds, and what to do; for any other file return ""."""
-    import torch  # noqa: PLC0415 - a source is chosen without it
+    """Describe the objects in a file of `torch.save` or `pickle`, and the remedy; return "" for any other file."""
+    import torch  # noqa: PLC0415 - not needed to choose a source
 
     try:
         with Path(path).open("rb") as file:
@@ -300,7 +300,7 @@ def describe_pickle(path: Path | str) -> str:
             return f"pickled objects ({listed}), {_REFUSAL}" if names else ""
         if start in {b"\x80\x03", b"\x80\x04", b"\x80\x05"}:
             return f"pickled objects, {_REFUSAL}"
-        if start == b"\x80\x02":  # which torch wrote before 1.6
+        if start == b"\x80\x02":  # written by torch before 1.6
             torch.load(path, map_location="meta", weights_only=True)
     except pickle.UnpicklingError:
         return f"pickled objects, {_REFUSAL}"
@@ -318,7 +318,7 @@ def suggest(
     most: int = 1,
     cutoff: float = 0.6,
 ) -> str:
-    """Return the end of an error: which known words are nearest, by their `names`, or else what `otherwise` says."""
+    """Return the end of an error: the nearest known words, by their `names`, or else `otherwise`."""
     near = get_close_matches(word, list(known), most, cutoff)
     shown = [str((names or {}).get(close, close)) for close in near]
     return f", did you mean {' or '.join(shown)}?" if near else otherwise

@@ -1,4 +1,4 @@
-"""Names of files, parts and columns that sources recognise, and text in files, by lines and rows, without torch."""
+"""Names of files, parts and columns known to sources, and text in files, by lines and rows, without torch."""
 
 import codecs
 import csv
@@ -18,13 +18,13 @@ from typing import IO, Any, Literal, final
 
 Part = Literal["train", "validation", "test"]
 PARTS: tuple[Part, ...] = ("train", "validation", "test")
-# what data sets call their parts, and our number of each
+# the names of parts in data sets, and our number for each
 PART_NAMES: Mapping[str, int] = {
     **dict.fromkeys(("train", "training"), 0),
     **dict.fromkeys(("validation", "valid", "val", "dev"), 1),
     **dict.fromkeys(("test", "testing"), 2),
 }
-PART_COLUMNS = ("split", "part", "set", "fold", "subset")  # if each value names a part
+PART_COLUMNS = ("split", "part", "set", "fold", "subset")  # used if each value names a part
 CELL_SEPARATORS: Mapping[str, str] = {".csv": ",", ".tsv": "\t"}
 JSON_LINES = (".jsonl", ".ndjson")
 # the loader of the `datasets` library for each kind of table
@@ -36,31 +36,31 @@ TABLES: Mapping[str, str] = {
 IMAGE_COLUMNS = ("image", "img")
 TEXT_COLUMNS = ("text", "sentence", "document", "body")
 LABEL_COLUMNS = ("label", "labels", "fine_label", "target", "class")
-ID_COLUMN = "id"  # which is no input, where all of its values differ
+ID_COLUMN = "id"  # not an input if all of its values differ
 NAMED_ID = re.compile(r"(?i:(?:^|[^a-z])(?:id|uuid|guid)(?:$|[^a-z]))|[a-z](?:Id|ID)$")
-UNNAMED_PREFIX = "Unnamed: "  # with its index, the name of a column that has none
-# such columns, mostly row numbers that pandas adds
+UNNAMED_PREFIX = "Unnamed: "  # with its index, the name of an unnamed column
+# the names of such columns start with these; most are row numbers added by pandas
 ROW_NUMBERS = (UNNAMED_PREFIX, "__index_level_")
 # images that Pillow cannot read, or only in a newer version or with an extension
 HEIC = (".heic", ".heif", ".hif")
 UNREAD_SUFFIXES = (*HEIC, ".avif", ".jxl", ".svg", ".dng", ".cr2", ".cr3", ".nef", ".arw")
-_NO_IMAGES = {"BUFR", "GRIB", "HDF5"}  # data of other kinds, whose header is all that Pillow reads
+_NO_IMAGES = {"BUFR", "GRIB", "HDF5"}  # other kinds of data; Pillow reads only the header
 CONTROLS = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
-"""The text printed for each character that moves a cursor or changes a terminal; ends of lines and tabs stay."""
-MAX_LISTED = 3  # items that a message lists before "..."
-PARTIAL_SUFFIX = ".partial"  # the suffix of a file that is still being written
+"""The text printed for each character that moves the cursor or changes a terminal; line ends and tabs stay."""
+MAX_LISTED = 3  # items listed in a message before "..."
+PARTIAL_SUFFIX = ".partial"  # the suffix of a file still being written
 MAX_CELL_LENGTH = 2**31 - 1
-MAX_ROW_LINES = 200  # lines of a cell in quotation marks; more mean that one was never closed
+MAX_ROW_LINES = 200  # lines of a quoted cell; more mean an unclosed quotation mark
 OPTION = "data.encoding"
-BEGINNING = 4096  # characters in which a NUL shows that a text is in UTF-16
+BEGINNING = 4096  # characters searched for a NUL, the sign of UTF-16
 MARK = "\ufeff"  # the byte order mark
-MARKS = {  # UTF-32 first, since its mark begins with that of UTF-16
+MARKS = {  # UTF-32 first, since its mark begins with UTF-16's
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-CONTROL = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")  # which texts do not contain
+CONTROL = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")  # absent from texts
 
 
 def first_of(names: Sequence[str], most: int = MAX_LISTED, separator: str = ", ") -> str:
@@ -69,17 +69,17 @@ def first_of(names: Sequence[str], most: int = MAX_LISTED, separator: str = ", "
 
 
 def as_text(name: str) -> str:
-    """Return a name that can be written and shown: what is not UTF-8 in it, as in file names, is escaped."""
+    """Return a name that can be written and shown, with bytes outside UTF-8, as in file names, escaped."""
     return name if name.isascii() else name.encode(errors="backslashreplace").decode()
 
 
 def as_class(name: str) -> str:
-    """Return the name of a class as text, composed (NFC): decomposed, as macOS writes, it looks the same."""
+    """Return the name of a class as text, composed (NFC): the decomposed form, as macOS writes it, looks the same."""
     return unicodedata.normalize("NFC", as_text(name))
 
 
 def check_text(path: Path) -> None:
-    """Raise a ValueError if files could not be written, since libraries only take paths in UTF-8."""
+    """Raise a ValueError unless a path is UTF-8, the only encoding in which libraries can write files."""
     if as_text(str(path)) != str(path):
         raise ValueError(f"expected a path in UTF-8 to write to, got {path}")
 
@@ -94,8 +94,8 @@ def part_column(
 ) -> tuple[str, list[int]] | None:
     """Return the column that names the part of each row, and the parts as numbers; None if there is none.
 
-    It is the first of `PART_COLUMNS` whose values all name parts, unless `column` names one, or is "none". A column
-    that was named and does not exist, has a value that is no part, or has no training part is a ValueError.
+    It is the first of `PART_COLUMNS` whose values all name parts, unless `column` names one, or is "none". A named
+    column that does not exist, has a value other than a part, or has no training part raises a ValueError.
     """
     usual = [name for name in names if name.lower() in PART_COLUMNS]
     for name in usual if column is None else [] if column == "none" else [column]:
@@ -113,7 +113,7 @@ def part_column(
 
 
 def numbered(path: Path) -> Iterator[Path]:
-    """Yield a path, and then the same with -2, -3 and so on: to be tried until one can be made."""
+    """Yield a path, then the same path with -2, -3 and so on, to try until one can be created."""
     yield path
     for number in count(2):
         yield path.with_name(f"{path.name}-{number}")
@@ -121,7 +121,7 @@ def numbered(path: Path) -> Iterator[Path]:
 
 @cache
 def image_suffixes() -> frozenset[str]:
-    """Return the suffixes of the image files that can be read, with their dots; HEIC where `pillow-heif` is there."""
+    """Return the suffixes of readable image files, with their dots; HEIC is one if `pillow-heif` is installed."""
     from PIL import Image  # noqa: PLC0415 - only images in files need it
 
     with suppress(ImportError):
@@ -137,9 +137,9 @@ def image_suffixes() -> frozenset[str]:
 def opened(
     source: Path | bytes, encoding: str | None = None, option: str = OPTION, *, called: str = "", newline: str = ""
 ) -> Generator[IO[str]]:
-    """Open text from a file, unzipped if it ends in .gz, or from bytes; a byte order mark is left out.
+    """Open text from a file, unzipped if it ends in .gz, or from bytes; a byte order mark is skipped.
 
-    Another encoding is a ValueError that names the line, and what is in it.
+    Text in another encoding raises a ValueError that names the line and the byte or encoding found.
     """
     with binary(source) if isinstance(source, Path) else io.BytesIO(source) as content:
         try:
@@ -178,7 +178,7 @@ def _refusal(content: bytes, where: object, encoding: str | None, option: str) -
     got, remedy = f"what looks like {name}", f"give --{option} {name}"
     if name is None:
         got, remedy = f"the byte 0x{content[start]:02X}", f"name its encoding, as in --{option} shift_jis"
-        whole = content.decode("utf-8", "ignore").isascii()  # else it is UTF-8, with damage
+        whole = content.decode("utf-8", "ignore").isascii()  # otherwise it is damaged UTF-8
         with suppress(UnicodeDecodeError):
             content.decode("cp1252" if whole else "ascii")
             name = "cp1252" if any(0x80 <= byte < 0xA0 for byte in content) else "latin-1"
@@ -189,7 +189,7 @@ def _refusal(content: bytes, where: object, encoding: str | None, option: str) -
 
 
 def lines_in(file: Path, encoding: str | None = None, option: str = OPTION) -> list[str]:
-    """Return the lines of a file that has a text in each, also with .gz; see `opened`."""
+    """Return the lines of a file with one text per line, unzipped if it ends in .gz; see `opened`."""
     try:
         with opened(file, encoding, option, newline="\n") as lines:
             return [line.rstrip("\r\n") for line in lines]
@@ -198,7 +198,7 @@ def lines_in(file: Path, encoding: str | None = None, option: str = OPTION) -> l
 
 
 def has_lines(file: Path, encoding: str | None = None) -> bool:
-    """Tell whether each line of a file is a text: it isn't named like a table, and begins like text."""
+    """Tell whether a file has one text per line: it is not named like a table, and begins like text."""
     if {*map(str.lower, file.suffixes[-2:])} & {*TABLES}:
         return False
     with suppress(OSError, EOFError, zlib.error), binary(file) as content:
@@ -210,10 +210,10 @@ def has_lines(file: Path, encoding: str | None = None) -> bool:
 
 @final
 class Lines:
-    """The rows of a file by the numbers of their lines, and why lines are left out; a file of lines has only texts.
+    """The rows of a table, or of a file of texts, with their line numbers, and the reasons for omitted lines.
 
-    Quotation marks around a cell of a table are taken off, and the cell may then have several lines; a mark that is
-    never closed, or stands within a text, is kept.
+    Quotation marks around a cell of a table are removed, and a quoted cell may span several lines; an unclosed mark, or
+    one within a text, is kept.
     """
 
     def __init__(self, file: Path, encoding: str | None = None, option: str = OPTION) -> None:
@@ -231,7 +231,7 @@ class Lines:
 
     @property
     def reasons(self) -> str:
-        """Why the first lines were left out."""
+        """The reasons for the first omitted lines."""
         return first_of([f"line {line}: {why}" for line, why in sorted(self.lost)], 5, "; ")
 
     def _of_json(self, stream: IO[str]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -268,7 +268,7 @@ class Lines:
 
 
 def _rows_of_whole_file(text: str) -> list[dict[str, Any]] | None:
-    """Return the rows of one list, or of one object of columns; None where the text has a row a line."""
+    """Return the rows of one list, or of one object of columns; None if the text has one row per line."""
     try:
         read = json.loads(text)
     except ValueError:
@@ -307,7 +307,7 @@ def _read_rows(stream: Iterable[str], delimiter: str) -> Iterator[tuple[int, lis
 
 
 def _split_row(row: str, delimiter: str) -> list[str] | bool:
-    """Return the cells of a row; where a quotation mark in it is wrong, whether that is because it is not closed."""
+    """Return the cells of a row, or, if it has a wrong quotation mark, whether the mark is unclosed."""
     if '"' not in row:
         return row.rstrip("\r\n").split(delimiter)
     try:

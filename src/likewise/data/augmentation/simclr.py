@@ -31,14 +31,14 @@ class ColourJitter(ImageAugmentation):
     """Random changes of brightness, contrast, saturation and hue, in random order, and random grey.
 
     The "affine" form is one affine map per sample, x ↦ M x + t, clamped once; "exact" applies the changes one by one as
-    torchvision does. In the first the hue rotates about the grey axis and not along HSV's hexagon, and values are
-    clamped once. Over 2,000 test images of CIFAR-10 the two differ by 0.009 on average, where the jitter changes 0.090.
-    Images have 3 channels, or 1, which changes in brightness and contrast only.
+    torchvision does. In the affine form the hue rotates about the grey axis and not along HSV's hexagon. Over 2,000
+    test images of CIFAR-10 the two forms differ by 0.009 on average; the jitter itself changes values by 0.090. Images
+    have 3 channels, or 1, and then only brightness and contrast change.
 
     Args:
         brightness: Largest change of the factor b; it is sampled from [max(0, 1 − b), 1 + b].
-        contrast: Largest change of the factor of contrast, about the image's mean grey.
-        saturation: Largest change of the factor of saturation, about each pixel's grey.
+        contrast: Largest change of the contrast factor, about the image's mean grey.
+        saturation: Largest change of the saturation factor, about each pixel's grey.
         hue: Largest hue shift in either direction, in full turns, at most 0.5.
         probability: Probability that brightness, contrast, saturation and hue of an image are changed.
         grey: Probability that an image becomes grey.
@@ -99,7 +99,7 @@ def affine_jitter(images: Float[Tensor, "n ch h w"], change: Jitter) -> Float[Te
 
         M = b c (s H + (1 − s) 1 uᵀ)  and  t = b (1 − c) (vᵀ m) 1
 
-    uᵀ and vᵀ map the original colours to the grey that saturation and contrast see. uᵀ is wᵀ if saturation comes before
+    uᵀ and vᵀ map the original colours to the grey used by saturation and contrast. uᵀ is wᵀ if saturation comes before
     hue, wᵀH after it. vᵀ is wᵀ, or s wᵀH + (1 − s) uᵀ if contrast comes after hue. Brightness commutes with everything.
     For a grey image each row of H is wᵀH.
     """
@@ -136,7 +136,7 @@ def exact_jitter(images: Float[Tensor, "n ch h w"], change: Jitter) -> Float[Ten
     """Change colours one by one, clamped after each, with the hue in HSV, as torchvision does per image.
 
     Brightness, contrast and saturation are blends x ↦ f x + (1 − f) y with black, the mean grey, and the grey. All
-    three are applied both before and after the hue, with the factor 1 where they do not belong: no device is read.
+    three are applied both before and after the hue, with factor 1 where they do not belong; no value is read back.
     """
     kinds = change.turns[:, :3].argsort(dim=1)
     before = change.turns.gather(1, kinds) < change.turns[:, 3:]
@@ -210,7 +210,7 @@ class SimCLRViews(ImageAugmentation):
 
     Source:
         T. Chen et al., A Simple Framework for Contrastive Learning of Visual Representations, ICML 2020, appendix A;
-        the defaults are those of P. Khosla et al., Supervised Contrastive Learning, NeurIPS 2020, for CIFAR.
+        the defaults are from P. Khosla et al., Supervised Contrastive Learning, NeurIPS 2020, for CIFAR.
 
     Example:
         >>> images = torch.zeros(8, 3, 32, 32, dtype=torch.uint8)

@@ -20,14 +20,14 @@ from likewise.data.augmentation.augmentation import (
     uniform,
 )
 
-TRIES = 10  # boxes, before the centre is taken
+TRIES = 10  # boxes tried before the centre is taken
 DRAWS_PER_CROP = 4 * (TRIES + 1) + 1  # uniform draws from [0, 1) for a random box and its flip
-NO_BLUR_SHARPNESS = 1e4  # makes a kernel of only its middle: exp(−10,000) is 0
+NO_BLUR_SHARPNESS = 1e4  # leaves only the middle of a kernel: exp(−10,000) is 0
 Weights = tuple[Float[Tensor, "n new_h h"], Float[Tensor, "n new_w w"]]  # of rows and of columns
 
 
 class Boxes(NamedTuple):
-    """Sections of images."""
+    """Rectangular sections of images."""
 
     starts: Float[Tensor, "n 2"]  # top and left, in pixels
     lengths: Float[Tensor, "n 2"]  # height and width
@@ -123,7 +123,7 @@ def _ranges(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return minimum and span of area, log ratio, top and left for each try; the image's sides; the ratio's powers.
 
-    The centre is a last try, which is not random and always fits.
+    The last try is the centre, which is not random and always fits.
     """
     shape = min(max(width / height, ratio[0]), ratio[1])
     middle = (max(1, min(height, round(width / shape))), max(1, min(width, round(height * shape))))
@@ -160,15 +160,15 @@ def bilinear(
 ) -> Float[Tensor, "*n new old"]:
     """Return antialiased bilinear weights that resize a section of pixels.
 
-    A new pixel at c weights the old pixel at p in proportion to max(0, s − |p − c|), for p within the section, where
-    s = max(1, length / new) is half the width of the triangle filter. Positions are measured from the section's middle,
-    so that a flip is the direction −1. c is split into a whole number and a remainder, which keeps p − c accurate in
-    large images.
+    A new pixel at c weights the old pixel at p in proportion to max(0, s − |p − c|), for p within the section, where s
+    = max(1, length / new) is half the width of the triangle filter. Positions are measured from the section's middle,
+    so a flip is the direction −1. c is split into a whole number and a remainder, which keeps p − c accurate in large
+    images.
     """
     half = length / 2
     places = torch.arange(0.5, old, device=start.device) - (start + half)[..., None]
     places = places.masked_fill(places.abs() > half[..., None], math.inf)
-    # new · c is exact, since starts and lengths are whole
+    # new · c is exact, since starts and lengths are whole numbers
     centres = torch.arange(0.5 - new / 2, new / 2, device=start.device) * (length * direction)[..., None]
     whole = (centres / new).round_()
     rest = centres.sub_(whole, alpha=new).div_(new)
@@ -186,8 +186,8 @@ class GaussianBlur(ImageAugmentation):
     Args:
         sigma: Smallest and largest standard deviation of the Gaussian, in pixels.
         probability: Probability that an image is blurred.
-        size: Side of the kernel in pixels, odd. None: SimCLR's, a tenth of the image's shorter side made odd, and at
-            least 3.
+        size: Side of the kernel in pixels, odd. None: as in SimCLR, a tenth of the image's shorter side, made odd and
+            at least 3.
 
     Memory:
         The weights for an image take height² + width² numbers.
@@ -254,8 +254,8 @@ class RandomAffine(ImageAugmentation):
         translate: Largest shift in either direction, as a fraction of the image's side.
         scale: Largest relative change of size in either direction, below 1.
         shear: Largest shear in either direction, in degrees.
-        noise: Standard deviation of Gaussian noise, relative to that of the image's pixels.
-        padding: What lies outside the image: "zeros", its "border", or its "reflection".
+        noise: Standard deviation of Gaussian noise, relative to the standard deviation of the image's pixels.
+        padding: Pixels outside the image: "zeros", its "border", or its "reflection".
 
     Example:
         >>> RandomAffine()(torch.zeros(4, 1, 8, 8)).shape
@@ -314,7 +314,7 @@ class RandomShift(ImageAugmentation):
     """Images padded with zeros and cropped to their own size at a random place, some of them flipped.
 
     Args:
-        padding: Pixels on each side, so that an image moves by up to as many.
+        padding: Pixels added on each side, which is the largest shift.
         flip: Probability of a horizontal flip.
 
     Memory:

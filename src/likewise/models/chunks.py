@@ -1,10 +1,10 @@
 """Gradient caching: a network's outputs for a batch whose activations don't fit, with the exact gradient.
 
-The outputs of all chunks are kept, and no graph. In the backward, chunk after chunk is computed once more, with
-activations, and its rows of the outputs' gradient are sent back to the parameters, which receive the sum. So a loss
-contrasts all rows of a batch, and one chunk's activations are there at a time, for a third more work.
+The outputs of all chunks are kept, but no graph. In the backward, each chunk is computed once more, with activations,
+and its rows of the outputs' gradient are sent back to the parameters, which receive the sum. So a loss contrasts all
+rows of a batch, while only one chunk's activations are in memory, for a third more work.
 
-Rows are those of tensors in mappings, tuples, lists and dataclasses: a tokenizer's batch, a language model's outputs.
+Tensors may be in mappings, tuples, lists and dataclasses, such as a tokenizer's batch or a language model's outputs.
 """
 
 import copy
@@ -37,7 +37,7 @@ def _children(value: Any) -> dict[Any, Any] | None:
 
 
 def _leaves_of(value: Any, name: str = "") -> list[tuple[str, Any]]:
-    """List what containers hold, with names such as "past.0"; what is no container is its only leaf."""
+    """List the leaves of containers, with names such as "past.0"; a value that is no container is its only leaf."""
     children = _children(value)
     if children is None:
         return [(name, value)]
@@ -66,7 +66,7 @@ def _with_tensors(value: Any, tensors: Iterator[Tensor]) -> Any:
 
 
 def _count_of_rows(inputs: Any) -> int:
-    """Return the first dimension on which all tensors agree that have one."""
+    """Return the first dimension, which must be equal for all tensors that have one."""
     leaves = _leaves_of(inputs)
     shapes = [(name, leaf.shape) for name, leaf in leaves if isinstance(leaf, Tensor) and leaf.ndim]
     if not shapes:
@@ -107,34 +107,34 @@ def in_chunks(
 ) -> Any:
     """Return a network's outputs, computed a chunk at a time, without keeping activations for the backward.
 
-    The gradient is that of the whole batch; parameters, and inputs that require one, receive it once, as a sum. Each
-    chunk reuses its random state in the second pass. What the network counts or averages in its buffers is changed by
-    the first pass alone, chunk after chunk; a scalar integer, such as DropBlock's count of steps, by the first chunk
-    alone. Batch normalisation normalises each chunk by itself. Hooks on modules run in both passes, chunk after chunk.
+    The gradient is that of the whole batch; parameters, and inputs that require a gradient, receive it once, as a sum.
+    Each chunk reuses its random state in the second pass. Counts and averages in buffers are changed by the first pass
+    alone, chunk by chunk; a scalar integer, such as DropBlock's step count, by the first chunk alone. Batch
+    normalisation normalises each chunk by itself. Hooks on modules run in both passes, chunk by chunk.
 
-    Under DistributedDataParallel all chunks are one call, and gradients are averaged once. Under `fully_shard` each
-    chunk gathers the parameters in both passes, and reduces its gradients by itself. Networks that gather within a call
-    (`fully_shard`, synchronised batch normalisation) need as many chunks on every process.
+    Under DistributedDataParallel all chunks count as one call, and gradients are averaged once. Under `fully_shard`
+    each chunk gathers the parameters in both passes, and reduces its gradients by itself. Networks that gather within a
+    call (`fully_shard`, synchronised batch normalisation) need equally many chunks on every process.
 
     Args:
         network: Anything that treats rows one by one. Each chunk is a copy, which it may change in place.
         inputs: A tensor (N, ...); or a mapping, tuple, list or dataclass in which every tensor has N rows. Mappings,
-            such as a tokenizer's `BatchEncoding`, are passed as keywords, tuples and lists as positions. Every chunk
-            gets scalars, and values that are not tensors, unchanged.
+            such as a tokenizer's `BatchEncoding`, are passed as keyword arguments, tuples and lists as positional ones.
+            Every chunk gets scalars and non-tensors unchanged.
         chunk_size: Rows at a time, at least 1. None: all at once, and activations are kept.
-        method: What to call with a chunk, which is of the type of the inputs. None: the network itself. For a network
-            that takes a dictionary as its one argument, as those of sentence-transformers do: `method=network`. What
-            it learns beside the network, such as another module's parameters, receives its gradient chunk after chunk,
-            in `.grad`, where `torch.autograd.grad` and DistributedDataParallel don't meet it: put both into one module.
+        method: The function to call with a chunk, which has the type of the inputs. None: the network itself. For a
+            network that takes one dictionary, as in sentence-transformers: `method=network`. Trained tensors outside
+            the network, such as another module's parameters, receive their gradients chunk by chunk, in `.grad`, where
+            `torch.autograd.grad` and DistributedDataParallel don't see them: put both into one module.
 
     Returns:
-        The outputs, (N, ...): a tensor, or what contains tensors, each joined over chunks. Anything else that a network
-        returns must be None, a number or a string, and the same in every chunk.
+        The outputs, (N, ...): a tensor, or a container of tensors, each joined over chunks. Any other returned value
+        must be None, a number or a string, and the same in every chunk.
 
     Raises:
         ValueError: chunk_size is below 1, tensors of the inputs disagree on N, or outputs of chunks cannot be joined.
         RuntimeError: In the backward, parameters, inputs or a forward have been replaced or changed since; a second
-            derivative is asked for; or a method uses the result of an operation from before the call.
+            derivative is requested; or a method uses the result of an operation from before the call.
 
     Memory:
         The outputs, the activations of chunk_size rows, one gradient for each parameter, and two copies of the buffers.
@@ -171,12 +171,12 @@ def _call_unpacked(network: nn.Module, chunk: Any) -> Any:
 
 
 class _Passes:
-    """Both passes over the chunks of some inputs."""
+    """The two passes over the chunks of the inputs."""
 
     def __init__(self, network: nn.Module, call: Callable[[Any], Any], inputs: Any, size: int) -> None:
         self._network, self._call, self._size = network, call, size
         self._tensors, self._empty = _tensors_of(inputs), _with_tensors(inputs, repeat(torch.empty(0)))
-        # `fully_shard` puts other parameters into the place of these for each call
+        # `fully_shard` replaces these parameters for each call
         sharded = any(hasattr(module, "set_requires_gradient_sync") for module in network.modules())
         weights = [weight for weight in network.parameters() if weight.requires_grad and not sharded]
         self._leaves = weights or [torch.zeros((), requires_grad=True)]
@@ -192,7 +192,7 @@ class _Passes:
         self._states = list[list[Tensor]]()
 
     def first(self) -> Any:
-        """Return the outputs; where there is something to learn, a backward from them makes the second pass."""
+        """Return the outputs; if anything is trained, a backward from them makes the second pass."""
         learns, learning, chunks = torch.is_grad_enabled(), list[bool](), list[Any]()
         drop: Any = lambda _: None  # noqa: E731
         with _by_themselves(self._network), saved_tensors_hooks(drop, drop):
@@ -200,18 +200,18 @@ class _Passes:
                 if learns:
                     state, last = self._generators.state(), self._states[-1:]
                     self._states += last if last and all(map(torch.equal, state, last[0])) else [state]
-                with torch.set_grad_enabled(learns and not number):  # the first tells which outputs learn
+                with torch.set_grad_enabled(learns and not number):  # the first chunk shows which outputs learn
                     made = self._call_chunk(self._call, number, self._tensors)
                 learning = learning or [tensor.requires_grad for tensor in _tensors_of(made)]
                 chunks.append(_with_tensors(made, (tensor.detach() for tensor in _tensors_of(made))))
                 del made
                 _check_alike(chunks[0], chunks[-1])
-        torch.clear_autocast_cache()  # weights that were cast without a graph would learn nothing later
+        torch.clear_autocast_cache()  # weights cast without a graph would receive no gradient later
         columns = list(zip(*map(_tensors_of, chunks), strict=True))
         self._spans = [[len(rows) for rows in column] for column in columns]
         outputs = [torch.cat(column) for column in columns]
         if any(learning):
-            tensors, self._tensors = self._tensors, []  # kept by autograd instead, which watches them
+            tensors, self._tensors = self._tensors, []  # kept by autograd instead, which notices changes
             outputs = _Cached.apply(self, outputs, learning, len(self._leaves), *self._leaves, *tensors)
         return _with_tensors(chunks[0], iter(outputs))
 
@@ -228,7 +228,7 @@ class _Passes:
                 "expected the network's forward in the backward too, got another, as if it had been wrapped for the "
                 "forward alone: leave chunk_size out"
             )
-        # hooks of the parameters meet the sums alone, which these take
+        # these collect the sums, so hooks of the parameters see only the sums
         sums = {leaf: nn.Parameter(leaf.detach()) for leaf in self._leaves}
         slots = _slots(self._network, nn.Module.named_parameters)
         state = {name: sums[weight] for name, weight in slots if weight in sums} | _copies(self._before)
@@ -259,7 +259,7 @@ class _Passes:
 
 
 class _Cached(torch.autograd.Function):
-    """Outputs that have been computed; their gradients come from the second pass."""
+    """Precomputed outputs; their gradients come from the second pass."""
 
     @staticmethod
     def forward(
@@ -282,11 +282,11 @@ class _Cached(torch.autograd.Function):
 
 
 class _Calling(nn.Module):
-    """A function as a module, and the network that it calls as its part."""
+    """A function as a module, with the network that it calls as a submodule."""
 
     def __init__(self, function: Callable[..., Any], network: nn.Module) -> None:
         super().__init__()
-        self.network, self._function = network, partial(function)  # which is no part, also if it is a module
+        self.network, self._function = network, partial(function)  # no submodule, even if it is a module
 
     def forward(self, *arguments: Any) -> Any:
         return self._function(*arguments)
@@ -298,7 +298,7 @@ def _with_state(network: nn.Module, state: dict[str, Tensor], function: Callable
 
 
 def _slots(network: nn.Module, members: Callable[..., Iterator[tuple[str, Tensor]]]) -> Iterator[tuple[str, Tensor]]:
-    """Give the parameters or buffers of every module, which has one name also where it stands in several places."""
+    """Yield the parameters or buffers of every module, under one name even if the module is in several places."""
     for prefix, module in network.named_modules(prefix="network"):
         yield from members(module, prefix, recurse=False, remove_duplicate=False)
 
@@ -328,7 +328,7 @@ class _Generators:
 
 
 def _autocasts(devices: Iterable[torch.device]) -> list[torch.autocast]:
-    """Return autocast as it is now, of the CPU and of other devices."""
+    """Return the current autocast settings of the CPU and of other devices."""
     cached = torch.is_autocast_cache_enabled()
     return [
         torch.autocast(name, torch.get_autocast_dtype(name), torch.is_autocast_enabled(name), cached)
@@ -343,7 +343,7 @@ def _replicas(network: nn.Module) -> list[DistributedDataParallel]:
 
 @contextmanager
 def _by_themselves(network: nn.Module) -> Generator[None]:
-    """Let calls of DistributedDataParallel go to their modules alone while the block runs."""
+    """Make calls of DistributedDataParallel go straight to their modules while the block runs."""
     wrapped = [(replica, vars(replica).get("forward")) for replica in _replicas(network)]
     for replica, _ in wrapped:
         replica.forward = replica.module.__call__
@@ -357,7 +357,7 @@ def _by_themselves(network: nn.Module) -> Generator[None]:
 
 
 def _as_one_call(replica: DistributedDataParallel, run: Callable[[Any], Any], inputs: Any) -> Any:
-    """Run something as if it were one call of a DistributedDataParallel, which prepares its gradients once."""
+    """Run a function as one call of a DistributedDataParallel, which prepares its gradients once."""
     module = replica.module
 
     def once(inputs: Any) -> Any:

@@ -40,21 +40,21 @@ class Encoder(Described, nn.Module, ABC):
 
         f(x) = pool(maps((x − mean) / std)),   x uint8, read as x / 255, or from 0 to 1
 
-    `mean` and `std` are buffers, so that they are saved with the encoder. For images they have one value per channel,
-    set by `observe` from the training part. For vectors they are 0 and 1; MLP standardises vectors in a layer.
+    `mean` and `std` are buffers, so they are saved with the encoder. For images they have one value per channel, set by
+    `observe` from the training part. For vectors they are 0 and 1; MLP standardises vectors in a layer.
 
     Args:
         input_shape: The shape of one input, (channels, height, width) for an image or (F,) for a vector.
 
     Attributes:
         observes: Whether `observe` sets mean and std. False if they came with pretrained weights.
-        origin: Where published weights were found, with their size; "" of others.
-        rebuilt_with: Arguments that select initial weights, with the values to use instead when an encoder is rebuilt
-            for saved weights.
+        origin: The origin of published weights, with their size; "" for others.
+        rebuilt_with: Arguments that select initial weights, with their replacements when an encoder is rebuilt for
+            saved weights.
 
     Raises:
-        ValueError: An entry of input_shape is below 1; of encoders: inputs are not of its kind, or an argument is out
-            of range.
+        ValueError: An entry of input_shape is below 1; in subclasses: inputs are not of the encoder's kind, or an
+            argument is out of range.
     """
 
     mean: Tensor
@@ -109,7 +109,7 @@ class Encoder(Described, nn.Module, ABC):
         """The grid of the feature maps' cells in the image, as the encoder declares it.
 
         Raises:
-            ValueError: The encoder declares none.
+            ValueError: The encoder declares no grid.
         """
         raise ValueError(
             f"expected an encoder that declares which pixels the cells of its maps show, got {type(self).__name__}: "
@@ -131,11 +131,11 @@ class Encoder(Described, nn.Module, ABC):
 
         Args:
             inputs: (N, ...), uint8, which is divided by 255, or floating-point. Vectors may also be other integers.
-            memory_format: The layout of what is returned, such as `torch.channels_last`; as it is by default.
+            memory_format: The layout of the result, such as `torch.channels_last`; unchanged by default.
 
         Raises:
-            ValueError: Images are integers other than uint8, or inputs don't have the shape of the encoder's; the
-                height and width of images may differ.
+            ValueError: Images are integers other than uint8, or inputs don't have the encoder's input shape; the height
+                and width of images may differ.
         """
         sized = 2 if self._takes_images else len(self.input_shape) + 1
         if inputs.ndim != len(self.input_shape) + 1 or inputs.shape[1:sized] != self.input_shape[: sized - 1]:
@@ -163,7 +163,7 @@ class Encoder(Described, nn.Module, ABC):
             ValueError: There are no images, or they have another number of channels.
 
         Memory:
-            As many images as have 2²² numbers, or one, in float64.
+            Images of 2²² numbers together, or one image, in float64.
         """
         if not (self.observes and self._takes_images):
             return
@@ -182,20 +182,20 @@ class Encoder(Described, nn.Module, ABC):
     ) -> Float[Tensor, "n d"]:
         """Encode inputs in evaluation mode, without gradient, in batches, on the encoder's device and in its dtype.
 
-        A warning tells of images of another height and width than the encoder was made for.
+        A warning is given for images of another height and width than the encoder's.
 
         Args:
             inputs: (N, ...), on any device, uint8 or of any floating-point dtype; or `LazyInputs`. Floating-point
-                images go from 0 to 1, unless the encoder has observed others, or nothing; they are not normalised.
-            batch_size: Number of inputs encoded at a time. None: 1,024, or fewer where they are large: 2²² numbers.
+                images range from 0 to 1, unless the encoder has observed others, or nothing; they are not normalised.
+            batch_size: Number of inputs encoded at a time. None: 1,024, or fewer if they are large: 2²² numbers.
             progress: Wraps the iteration over batches, for example tqdm.
 
         Returns:
             Features (N, D), float32 on the CPU.
 
         Raises:
-            ValueError: The inputs are no tensor, or not of the encoder's shape; images go far beyond what the
-                encoder has observed, or have a height and width that the network cannot take.
+            ValueError: The inputs are no tensor, or not of the encoder's shape; images go far beyond the observed
+                range, or have a height and width that the network cannot take.
 
         Memory:
             One batch of inputs and activations, in addition to inputs and features.

@@ -1,4 +1,4 @@
-"""Heads, networks between features and loss that are used only in training, and an encoder with one behind it."""
+"""Heads, networks between features and loss used only in training, and an encoder followed by a head."""
 
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, final
@@ -13,7 +13,7 @@ from likewise.models.encoder import Encoder, Progress, check_sizes, frozen
 if TYPE_CHECKING:
     from likewise.data.lazy_inputs import LazyInputs
 
-FEATURE_BATCH = 4096  # features that the head is given at a time
+FEATURE_BATCH = 4096  # features passed to the head at a time
 
 
 class Head(Described, nn.Module, ABC):
@@ -135,10 +135,10 @@ class NoHead(Head):
 
 @final
 class Projected(Encoder):
-    """An encoder with a head behind it, so that its features are the embeddings g(f(x)).
+    """An encoder followed by a head, so its features are the embeddings g(f(x)).
 
-    What a training keeps of two towers: their features alone have nothing to do with each other. Mean, standard
-    deviation, tokenizer and whatever else is the encoder's are found here too.
+    A training of two towers keeps these, since features of the bare encoders are not comparable. The encoder's
+    attributes, such as mean, standard deviation and tokenizer, are available here too.
 
     Args:
         encoder: f.

@@ -1,4 +1,4 @@
-"""Networks that are trained from scratch: MLP for vectors, ConvNet, Conv-4 of few-shot learning, and residual ones."""
+"""Networks trained from scratch: MLP for vectors, ConvNet, Conv-4 for few-shot learning, and residual networks."""
 
 import math
 from typing import Any, Literal, final
@@ -23,7 +23,7 @@ class MLP(SizedEncoder):
     """A multilayer perceptron on flattened inputs, with an initial batch norm that standardises each entry.
 
     Args:
-        input_shape: The shape of one input, (F,) or that of an image; the command fills it in from the data.
+        input_shape: The shape of one input, (F,) or an image's; the command fills it in from the data.
         width: Units per layer, and length of a feature vector.
         depth: Number of layers.
 
@@ -58,7 +58,7 @@ class _Pooled(MapEncoder):
 
 
 class _Blocks(_Pooled):
-    """Blocks of one convolution, some of which pool."""
+    """Blocks of one convolution, some with pooling."""
 
     blocks: nn.Sequential
 
@@ -106,9 +106,9 @@ class Conv4(_Blocks):
     Args:
         input_shape: (channels, height, width); the command fills it in from the data.
         width: Channels of every block.
-        pools: How many blocks pool, from the first. 4 leaves one cell of a 28 × 28 image and 2 × 2 of a 32 × 32 image;
-            losses of cells, such as InfoPatchLoss, need more: 3 or fewer.
-        features: "mean", the average over the map, or "flat", all of its cells, as prototypical networks have it.
+        pools: Number of pooling blocks, from the first. 4 leaves one cell of a 28 × 28 image and 2 × 2 of a 32 × 32
+            image; losses of cells, such as InfoPatchLoss, need more: 3 or fewer.
+        features: "mean", the average over the map, or "flat", all of its cells, as in prototypical networks.
 
     Source:
         O. Vinyals et al., Matching Networks for One Shot Learning, 2016, section 4.1; J. Snell, K. Swersky and
@@ -162,7 +162,7 @@ class ResNet(MapEncoder):
     Args:
         input_shape: (channels, height, width); the command fills it in from the data.
         depth: 18, 34 and 50 have four stages of width 64, 128, 256, 512 (50: four times as many maps, from bottleneck
-            blocks); 8, 20 and 32 three of width 16, 32, 64, with shortcuts that have no parameters.
+            blocks); 8, 20 and 32 three of width 16, 32, 64, with parameter-free shortcuts.
         width: Channels of the first stage. None: 64 or 16, as above.
         stem: "small" is a 3 × 3 convolution; "large" is a 7 × 7 convolution and a max-pool, which divide the side by
             four; "auto" is "small" for images below 64 pixels.
@@ -214,7 +214,7 @@ class ResNet(MapEncoder):
 
 
 class _Subsample(nn.Module):
-    """A shortcut without parameters: every second pixel, and zeros for the channels that the block adds."""
+    """A shortcut without parameters: every second pixel, and zeros for the added channels."""
 
     def __init__(self, added: int) -> None:
         super().__init__()
@@ -267,7 +267,7 @@ def _initialize(network: nn.Module, slope: float) -> None:
 
 def _check_side(side: int, depth: int, *, small: bool) -> None:
     halvings = len(STAGES[depth]) - 1 + (0 if small else 2)
-    least = 2 ** (halvings - 1) + 1  # the smallest side that has more than one pixel before the last halving
+    least = 2 ** (halvings - 1) + 1  # the smallest side with more than one pixel before the last halving
     if side < least:
         remedy = "ResNet with depth 8 or ConvNet" if len(STAGES[depth]) == 4 else "ConvNet"
         raise ValueError(
@@ -278,7 +278,7 @@ def _check_side(side: int, depth: int, *, small: bool) -> None:
 
 @final
 class DropBlock(nn.Module):
-    r"""Set square blocks of each channel to zero in training, and scale what is left to the same sum of ones.
+    r"""Dropout of square blocks of each channel in training; the rest is scaled, so a map of ones keeps its sum.
 
     Each position where a block of side b fits becomes the corner of a dropped block with the probability
 
@@ -286,9 +286,9 @@ class DropBlock(nn.Module):
     \gamma = \frac{r_t}{b^2} \cdot \frac{h w}{(h - b + 1)(w - b + 1)}, \qquad r_t = r \min(1, t / T)
     $$
 
-    so that about a share r_t of the map is dropped in training step t (Ghiasi et al., 2018, algorithm 1). The ramp T is
-    in steps; on smaller maps b is the map's smaller side. The step is a buffer, so it is saved with the weights and a
-    resumed training goes on with the share that it had reached; evaluation doesn't count.
+    so about a share r_t of the map is dropped in training step t (Ghiasi et al., 2018, algorithm 1). The ramp T is in
+    steps; on smaller maps b is the map's smaller side. The step is a buffer, so it is saved with the weights, and a
+    resumed training continues with the share it had reached; evaluation doesn't count.
     """
 
     step: Tensor
@@ -324,16 +324,16 @@ class DropBlock(nn.Module):
 class ResNet12(_Pooled):
     """Four residual stages of three 3 × 3 convolutions with leaky ReLU; all but the last one halve the map.
 
-    The first stages end in dropout, the last two in DropBlock. Sides are halved upwards, so that an image of 84 × 84
-    has a map of 11 × 11.
+    The first stages end in dropout, the last two in DropBlock. Halved sides are rounded up, so an image of 84 × 84 has
+    a map of 11 × 11.
 
     Args:
         input_shape: (channels, height, width); the command fills it in from the data.
-        widths: Channels of each stage, the last of them the length of the features.
+        widths: Channels of each stage; the last is the length of the features.
         last_pool: Whether the last stage halves the map too.
-        dropout: Share that is dropped after each stage in training.
+        dropout: Share dropped after each stage in training.
         block: Side of DropBlock's blocks, in cells.
-        ramp: Training steps until DropBlock drops its share.
+        ramp: Training steps until DropBlock drops its full share.
 
     Source:
         Widths, activation, pooling and dropout: C. Liu et al., Learning a Few-shot Embedding Model with Contrastive

@@ -36,21 +36,21 @@ def to_onnx(
 ) -> None:
     """Write an encoder as ONNX, including its standardisation, for batches of any size.
 
-    The file's input is `inputs`, images (N, channels, height, width) from 0 to 1, or vectors (N, F), float32, or tokens
-    of texts (N, T), int64, 0 after a text's last; its output is `features` (N, D), float32, and with a classifier also
-    `logits` and `probabilities` (N, C). Its metadata are, as JSON, `likewise` (the version), `input_shape`,
-    `feature_dim`, `mean`, `std`, and the facts; of texts also `tokenizer`, as the library of that name writes it,
-    `length`, how many tokens of a text are read, `first_token`, what its token 0 is numbered, and `prompt`, what stands
-    before every text, if something does. The encoder is not changed.
+    The file's input is `inputs`: images (N, channels, height, width) from 0 to 1 or vectors (N, F), float32, or tokens
+    of texts (N, T), int64, padded with 0 at the end. Its output is `features` (N, D), float32, and with a classifier
+    also `logits` and `probabilities` (N, C). Its metadata are, as JSON, `likewise` (the version), `input_shape`,
+    `feature_dim`, `mean`, `std`, and the facts; for texts also `tokenizer`, as the library of that name writes it,
+    `length`, the number of tokens read of a text, `first_token`, the number of its token 0, and `prompt`, the text put
+    before every text, if any. The encoder is not changed.
 
     Args:
         encoder: The encoder; it is exported in evaluation mode.
         path: The .onnx file. It is written under a temporary name, checked, and renamed.
         classifier: Takes features (N, D), and returns logits and probabilities, each (N, C).
-        facts: What else the metadata tell, such as {"names": ["cat", "dog"]}.
+        facts: Further metadata, such as {"names": ["cat", "dog"]}.
         opset: The ONNX opset version. None: the exporter's default.
         tolerance: Largest accepted difference from the encoder's features on random inputs, relative to the largest
-            feature, or absolute if that is below 1; logits and probabilities likewise.
+            feature, or absolute if that is below 1; the same for logits and probabilities.
 
     Raises:
         ValueError: The encoder cannot be exported, or the outputs of the file differ.
@@ -113,7 +113,7 @@ class _Classified(nn.Module):
 
 def _metadata(encoder: Encoder) -> dict[str, Any]:
     inner = encoder
-    while isinstance(inner, FromRun | Projected):  # which leave mean and std to the encoder within
+    while isinstance(inner, FromRun | Projected):  # wrappers, which leave mean and std to the encoder inside
         inner = inner.encoder
     of_texts = {}
     if reads_texts(encoder):
@@ -173,7 +173,7 @@ def _check_outputs(module: nn.Module, encoder: Encoder, path: Path, tolerance: f
 
 
 def _inputs(encoder: Encoder, batch: int) -> Tensor:
-    """Return random inputs from 0 to 1, or tokens of texts, always the same."""
+    """Return random inputs from 0 to 1, or tokens of texts, the same in every call."""
     generator = torch.Generator().manual_seed(batch)
     if not reads_texts(encoder):
         return torch.rand(batch, *encoder.input_shape, generator=generator)
@@ -188,7 +188,7 @@ def _inputs(encoder: Encoder, batch: int) -> Tensor:
 
 @contextlib.contextmanager
 def _quiet() -> Generator[None]:
-    """Suppress what the exporter prints, logs and warns about; its result is checked."""
+    """Suppress the exporter's output, logs and warnings; its result is checked."""
     level = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:

@@ -21,7 +21,7 @@ from likewise.models.wrapped import shortened
 
 FILES = ("model.safetensors", "pytorch_model.bin")
 FIRST_TOKEN = 2  # our number of a model's token 0, after padding and mask
-DEFAULT_LENGTH = 128  # tokens that are read of a text, where the model doesn't say
+DEFAULT_LENGTH = 128  # tokens read of a text, if the model doesn't say
 FOLLOWING_MODULES = {"Pooling", "Dense", "Normalize", "LayerNorm", "Dropout"}  # of sentence-transformers
 
 
@@ -43,22 +43,22 @@ class PretrainedTransformer(TextEncoder, SizedEncoder):
         f(x) = vector of the first token (CLS), or mean over the tokens, or what follows in sentence-transformers
 
     A model of sentence-transformers encodes as its own `encode` does: by its pooling, Dense and Normalize modules, with
-    its length, lower case and prompt. Of an encoder with a decoder, the encoder is taken. Weights are float32.
+    its length, lower case and prompt. Of an encoder-decoder model, only the encoder is used. Weights are float32.
 
     Args:
         input_shape: (), the shape of one text; the command fills it in.
-        name: A model's name on the Hugging Face hub, such as roberta-base, or the folder that it was saved in. It is
-            looked for in the hub's cache, on the hub, and in an installed package (`likewise[pretrained]`).
-        length: Tokens of a text that are read, those before and after it not counted. None: as many as a model of
-            sentence-transformers reads, and 128 of others.
-        pooling: "first" or "mean". None: the modules of sentence-transformers, if it has some; else the first token
-            where the tokenizer has a CLS, and the mean where it has none.
-        prompt: The name of a prompt of a model of sentence-transformers, such as query, which then stands before every
-            text. None: its usual one, if it has one.
+        name: A model's name on the Hugging Face hub, such as roberta-base, or the folder of a saved model. It is looked
+            for in the hub's cache, on the hub, and in an installed package (`likewise[pretrained]`).
+        length: Tokens read of a text, not counting those before and after it. None: as many as a model of
+            sentence-transformers reads, and 128 for other models.
+        pooling: "first" or "mean". None: the modules of sentence-transformers, if there are any; else the first token
+            if the tokenizer has a CLS, and the mean if it has none.
+        prompt: The name of a prompt of a sentence-transformers model, such as query, which is put before every text.
+            None: the model's default prompt, if it has one.
         config: The model's configuration, for random weights instead of the published ones; a run records it.
         special: Its special tokens and its prompt; a run records them.
-        modules: The modules of sentence-transformers that follow, each a name and its options; a run records them.
-        digest: What a run recorded of the weights that it began with; a warning tells where these are others.
+        modules: The following modules of sentence-transformers, each a name and its options; a run records them.
+        digest: The recorded digest of a run's initial weights; a warning is given if these weights differ.
         lora: Rank r of low-rank adapters W + 2 B A beside each linear layer, which are trained in place of the model;
             8 is usual. None: the model itself is trained.
 
@@ -171,7 +171,7 @@ class PretrainedTransformer(TextEncoder, SizedEncoder):
         return self.following(features)["sentence_embedding"]
 
     def _add_special(self, inputs: Int[Tensor, "n t"]) -> tuple[Int[Tensor, "n s"], Tensor]:
-        """Return the model's own tokens, with those before and after each text, and which aren't padding."""
+        """Return the model's own tokens, with those before and after each text, and a mask, False for padding."""
         special = self.special
         if special is None:
             raise ValueError("expected a tokenizer, got none: call observe(Texts(training_strings)) first")
@@ -190,7 +190,7 @@ class PretrainedTransformer(TextEncoder, SizedEncoder):
 
 
 def _load_published(name: str) -> tuple[Any, Any, tuple[Any, dict[str, str], str | None, int | None], str]:
-    """Load a model, the modules that follow, (tokenizer, prompts, usual prompt, length), and its origin."""
+    """Load a model, its following modules, (tokenizer, prompts, default prompt, length), and its origin."""
 
     def load(library: Any, source: str) -> tuple[list[Any], Any]:
         if not library.utils.hub.has_file(source, "modules.json"):
@@ -212,7 +212,7 @@ def _load_published(name: str) -> tuple[Any, Any, tuple[Any, dict[str, str], str
 
 @contextmanager
 def _at_hand(name: str) -> Generator[tuple[str, str]]:
-    """Yield what the libraries load a model from, a folder or its name on the hub, and its origin in words."""
+    """Yield a model's source for the libraries, a folder or its name on the hub, and its origin in words."""
     if (folder := Path(name).expanduser()).is_dir():
         yield str(folder), f"the folder {name}"
         return
@@ -228,7 +228,7 @@ def _at_hand(name: str) -> Generator[tuple[str, str]]:
 
 
 def _encoding(model: Any) -> Any:
-    """Return a model in float32; of an encoder with a decoder, the encoder alone."""
+    """Return a model in float32; of an encoder-decoder model, only the encoder."""
     both = (hasattr(model, "encoder") and hasattr(model, "decoder")) or type(model).__name__.endswith("EncoderModel")
     return (model.get_encoder() if both else model).float()
 
@@ -266,7 +266,7 @@ def _positions(config: Any) -> int:
 
 
 def _load_by_library(name: str, load: Callable[[Any, str], Any]) -> Any:
-    """Load something of a model, by the library and its name or folder; a line explains where that fails."""
+    """Load a part of a model by the library, from a name or folder; one line explains a failure."""
     try:
         library = import_module("transformers")  # of the extra `text`
         library.utils.logging.disable_progress_bar()

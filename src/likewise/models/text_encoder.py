@@ -1,4 +1,4 @@
-"""Encoders of texts, which own their tokenizer: the abstract one, and those that are trained from scratch."""
+"""Encoders of texts with their own tokenizers: the abstract class, and encoders trained from scratch."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,7 +13,7 @@ from likewise.data.texts import PADDING, Texts, TokenRows
 from likewise.models.encoder import Encoder, Progress, SizedEncoder, check_sizes
 
 CPU_BATCH, BATCH = 64, 256  # texts encoded at a time: a third faster than 256 on two cores with AMX
-MIN_GROUP = 8  # texts of similar length that are encoded together
+MIN_GROUP = 8  # texts of similar length encoded together
 TEXT_BATCH = 1000  # texts whose tokens are held as Python numbers
 SPECIAL_TOKENS = ["[PAD]", "[MASK]"]  # padding is 0, the mask 1
 
@@ -21,15 +21,15 @@ SPECIAL_TOKENS = ["[PAD]", "[MASK]"]  # padding is 0, the mask 1
 class TextEncoder(Encoder):
     """Abstract: an encoder of texts, from rows of tokens to feature vectors.
 
-    `observe` makes the tokenizer from the training texts, so that it has seen no others. It is a buffer, its JSON as
-    bytes, and saved with the weights.
+    `observe` makes the tokenizer from the training texts alone. The tokenizer is a buffer, its JSON as bytes, and is
+    saved with the weights.
 
     Args:
         input_shape: (), the shape of one text.
-        length: Tokens of a text that are read; a longer text is cut, and `tokenized` counts those.
+        length: Tokens read of a text; longer texts are cut, and `tokenized` counts them.
 
     Attributes:
-        prompt: What stands before every text when it is read.
+        prompt: The text put before every text on reading.
     """
 
     tokenizer: Tensor
@@ -117,7 +117,7 @@ class TextEncoder(Encoder):
             Features (N, D), float32 on the CPU.
 
         Raises:
-            ValueError: The inputs are none of these.
+            ValueError: The inputs are of another type.
         """
         if isinstance(inputs, (list, tuple)) and all(isinstance(text, str) for text in inputs):
             inputs = Texts(inputs)
@@ -140,14 +140,14 @@ class TextEncoder(Encoder):
 
 
 def reads_texts(encoder: nn.Module) -> TypeGuard[TextEncoder]:
-    """Tell whether an encoder reads texts, also behind the wrapper that adds a head to it."""
+    """Tell whether an encoder reads texts, even inside the wrapper that adds a head to it."""
     return getattr(encoder, "input_shape", None) == ()
 
 
 def by_length(encode: Callable[[Tensor], Tensor], inputs: Int[Tensor, "n t"]) -> Float[Tensor, "n d"]:
     """Encode rows of tokens in groups of similar length, with less padding: the shorter half, half of the rest, ...
 
-    The number of groups depends on N alone, so that several processes make as many.
+    The number of groups depends on N alone, so several processes make equally many.
     """
     lengths = (inputs != PADDING).sum(dim=1)
     order = lengths.argsort(stable=True)
@@ -161,13 +161,13 @@ def by_length(encode: Callable[[Tensor], Tensor], inputs: Int[Tensor, "n t"]) ->
 
 
 def mean_of_tokens(vectors: Float[Tensor, "n t d"], tokens: Int[Tensor, "n t"]) -> Float[Tensor, "n d"]:
-    """Average vectors over tokens that are not padding; zero for a row of padding."""
+    """Average vectors over non-padding tokens; zero for a row of padding."""
     inside = (tokens != PADDING).to(vectors.dtype).unsqueeze(-1)
     return (vectors * inside).sum(dim=1) / inside.sum(dim=1).clamp(min=1)
 
 
 class _OwnTokens(TextEncoder, SizedEncoder):
-    """Embeddings of the tokens that a tokenizer has learned from the training texts."""
+    """Embeddings of the tokens of a tokenizer trained on the training texts."""
 
     def __init__(self, input_shape: tuple[int, ...], width: int, vocabulary: int, length: int, dropout: float) -> None:
         super().__init__(input_shape, length)
@@ -185,7 +185,7 @@ class _OwnTokens(TextEncoder, SizedEncoder):
 
 @final
 class BagOfTokens(_OwnTokens):
-    """Average the embeddings of a text's tokens, whatever their order.
+    """The average of the embeddings of a text's tokens, in any order.
 
         f(x) = LayerNorm(1/T Σ_t dropout(e_{x_t}))
 
@@ -193,8 +193,8 @@ class BagOfTokens(_OwnTokens):
         input_shape: (), the shape of one text; the command fills it in.
         width: Length of an embedding, and of a feature vector.
         vocabulary: The largest number of tokens that the tokenizer learns from the training texts.
-        length: Tokens of a text that are read.
-        dropout: Probability that a number of an embedding is left out in training.
+        length: Tokens read of a text.
+        dropout: Probability of dropping a number of an embedding in training.
 
     Memory:
         vocabulary · width numbers.
@@ -225,7 +225,7 @@ class BagOfTokens(_OwnTokens):
 
 @final
 class Transformer(_OwnTokens):
-    """Encode texts by self-attention, and average over their tokens.
+    """A self-attention encoder of texts, averaged over their tokens.
 
         f(x) = mean over tokens of LayerNorm(blocks(e_{x_t} + p_t)),   blocks with the norm first, GELU
 
@@ -233,10 +233,10 @@ class Transformer(_OwnTokens):
         input_shape: (), the shape of one text; the command fills it in.
         width: Length of a token's vector, and of a feature vector.
         depth: Number of blocks.
-        heads: Heads of attention in a block; they divide width.
+        heads: Attention heads in a block; their number divides width.
         vocabulary: The largest number of tokens that the tokenizer learns from the training texts.
-        length: Tokens of a text that are read.
-        dropout: Probability that a number is left out in training.
+        length: Tokens read of a text.
+        dropout: Probability of dropping a number in training.
 
     Memory:
         (vocabulary + length) · width + 12 · depth · width² parameters.

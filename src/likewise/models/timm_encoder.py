@@ -34,12 +34,12 @@ class Timm(SizedEncoder):
         name: A name such as resnet18 or vit_tiny_patch16_224, with a tag if there are several sets of weights, such as
             resnet18.a1_in1k. `timm.list_models("*vit*")` finds names.
         pretrained: Start from the published weights, in the cache of the Hugging Face hub, on the hub, or in an
-            installed package (`likewise[pretrained]`), and keep the mean and std that they were trained with.
+            installed package (`likewise[pretrained]`), and keep the mean and std of their training.
         stem: "model" is the network's own; "small" gives a ResNet-like network a new 3 × 3 convolution of stride 1 and
             no max-pool, for images below 64 pixels.
         checkpoint: A file of the network's published weights, .safetensors or .pth, instead of a download; a classifier
-            in it is left out.
-        digest: What a run recorded of the weights that it began with; a warning tells where these are others.
+            in it is ignored.
+        digest: The recorded digest of a run's initial weights; a warning is given if these weights differ.
 
     Raises:
         ValueError: The input is not an image, timm has no such name, weights are not available or do not fit, the
@@ -95,7 +95,7 @@ class Timm(SizedEncoder):
 
     @property
     def recorded(self) -> dict[str, Any]:
-        """The digest of the published weights, by which a run that repeats this one tells whether it has the same."""
+        """The digest of the published weights, by which a repeated run checks that it has the same ones."""
         return {"digest": self._digest} if self._digest else {}
 
     def forward(self, inputs: Float[Tensor, "n ch h w"]) -> Float[Tensor, "n d"]:
@@ -125,7 +125,7 @@ def _check_name(name: str) -> None:
 
 
 def _make(name: str, input_shape: tuple[int, ...], file: str | None, *, in_order: bool = False) -> nn.Module:
-    """Make the network, with the weights of a file if there is one: they must be all of its weights, and no more."""
+    """Make the network, with the weights of a file if there is one, which must be exactly the network's."""
     if file is None:
         return _create(name, input_shape)
     objects = describe_pickle(file)
@@ -167,7 +167,7 @@ def _record_loads() -> Generator[list[tuple[nn.Module, Shapes]]]:
 
 
 def _check_fit(network: nn.Module, shapes: Shapes, name: str, file: str) -> None:
-    """Raise a ValueError unless a file has all of a network's parameters, in its shapes, and no others of its parts."""
+    """Raise a ValueError unless a file has all parameters of a network, in its shapes, and no others of its parts."""
     expected = {key: value.shape for key, value in network.state_dict().items()}
     named = cast("Any", network.pretrained_cfg).get("classifier") or ()
     classifiers = (named,) if isinstance(named, str) else named
@@ -232,7 +232,7 @@ def _find_published(name: str) -> Published:
 
 
 def _renamed(name: str, file: str) -> dict[str, Tensor]:
-    """Return a package's weights under timm's names: the file has them in the network's order, under others."""
+    """Return a package's weights under timm's names; the file has other names, in the network's order."""
     import timm  # noqa: PLC0415
 
     with torch.device("meta"):

@@ -21,35 +21,35 @@ WEIGHT_KEYS = (
     *("state_dict_ema", "model_ema", "state_dict", "model_state_dict", "model_state", "model", "ema", "encoder"),
     *("teacher", "student", "net", "network", "backbone", "module", "weights"),
 )
-"""Keys of the weights in checkpoints, those first that are taken of several: as timm, the running average."""
+"""Keys of the weights in checkpoints, in order of preference: the running average first, as in timm."""
 COPY_NAMES = re.compile(r"(^|[._])(momentum|encoder_k|key|target|student)[._]")  # taken if no other copy matches
-OWN_TENSORS = {"num_batches_tracked", "mean", "std", "tokenizer"}  # which a network has counted or observed itself
+OWN_TENSORS = {"num_batches_tracked", "mean", "std", "tokenizer"}  # counted or observed by the network itself
 BASE_LAYER, ADAPTER = ".base_layer.", ".lora_"  # of peft, which puts adapters beside layers
 MAX_DEPTH = 4  # of mappings within mappings
-MIN_SHARE = 0.5  # of the network's numbers, which a file has to have
+MIN_SHARE = 0.5  # of the network's numbers, required in a file
 TENSOR_ROLES = {
     "weight": {"weight", "gamma", "scale", "kernel"},
     "bias": {"bias", "beta"},
     "running_mean": {"running_mean", "moving_mean"},
     "running_var": {"running_var", "moving_var", "moving_variance"},
 }
-"""Roles of tensors by the last words of their names; other words may stand for anything."""
+"""Roles of tensors by the last words of their names; other words may mean anything."""
 BY_ORDER = "in order, as names differ: tensors of one shape may have each other's place"
 
 
 class Block(NamedTuple):
-    """A part of a network that stays whole: where it is, with dots, and what is learned in it."""
+    """An undivided part of a network: its dotted name and its parameters."""
 
     name: str
     parameters: tuple[nn.Parameter, ...]
 
 
 def blocks_of(network: nn.Module) -> list[Block]:
-    """Return the blocks of a network in the order in which it names them, which is that of depth.
+    """Return the blocks of a network in the order of its submodules, which is the order of depth.
 
-    What only holds blocks is taken apart: containers, modules with one part, and those with a container of modules of
-    one class. Normalisations belong to the block before, and what such a holder has of its own, as the class token of a
-    vision transformer, to the first block.
+    Modules that only hold blocks are taken apart: containers, modules with one part, and modules with a container of
+    modules of one class. Normalisations belong to the preceding block, and a holder's own parameters, such as the class
+    token of a vision transformer, to the first block.
     """
     parts: list[tuple[str, list[nn.Parameter]]] = []
     for name, module in _split_blocks(network, ""):
@@ -95,7 +95,7 @@ def _holds_blocks(module: nn.Module) -> bool:
 
 
 def digest_of(network: nn.Module) -> str:
-    """Return a digest of a network's numbers, in float32 and in their order, whatever they are called."""
+    """Return a digest of a network's numbers, in float32 and in their order, regardless of names."""
     digest = blake2b(digest_size=16)
     for tensor in network.state_dict().values():
         if tensor.is_floating_point():
@@ -104,7 +104,7 @@ def digest_of(network: nn.Module) -> str:
 
 
 def check_digest(name: str, digest: str | None, expected: str | None) -> None:
-    """Warn where weights are not those that a run began with."""
+    """Warn if weights are not a run's initial weights."""
     if expected is not None and digest != expected:
         warnings.warn(
             f"the weights of {name} are not those that the run began with: their digest is {digest}, not {expected}",
@@ -115,13 +115,13 @@ def check_digest(name: str, digest: str | None, expected: str | None) -> None:
 @final
 @dataclass(frozen=True)
 class Matched:
-    """The tensors of a file that went into a network, and those on either side that match nothing."""
+    """The tensors loaded from a file into a network, and the unmatched ones on either side."""
 
     file: str
     taken: int
-    missing: tuple[str, ...]  # of the network, also where the file has another shape
+    missing: tuple[str, ...]  # of the network, also if the file has another shape
     unexpected: tuple[str, ...]  # of the file
-    chosen: str = ""  # which copy of the network, where the file has several; and how, where not by names
+    chosen: str = ""  # the copy of the network, if the file has several; and the method, if not by names
 
     def __str__(self) -> str:
         parts = (("missing", self.missing), ("not used", self.unexpected))
@@ -132,15 +132,15 @@ class Matched:
 
 @torch.no_grad()
 def load_weights(network: nn.Module, file: str | Path) -> Matched:
-    """Give a network the weights of a file, as far as it has them.
+    """Load the weights of a file into a network, as far as the file has them.
 
-    Names are compared without their prefixes on either side, such as module., encoder. or backbone.: the two prefixes
-    with which most numbers match are taken. Of two copies of a network it is the one that was trained, as
-    MoCo's encoder_q and not its encoder_k, but DINO's teacher. Where names have nothing in common, as those of
-    `nn.Sequential(*network.children())`, tensors are matched in order, if each has the other's shape and no names tell
-    of another kind, such as bias and weight; .safetensors has them in the order of their names, so not there. What it
-    counts or observes itself, such as the mean of its inputs, is taken too, and may be missing, as adapters may, beside
-    which the weights are those of the layers. A file with less than half of the network's numbers is a ValueError.
+    Names are compared without prefixes on either side, such as module., encoder. or backbone.: the two prefixes that
+    match most numbers are used. Of two copies of a network, the trained one is loaded: MoCo's encoder_q and not its
+    encoder_k, but DINO's teacher. If names have nothing in common, as with `nn.Sequential(*network.children())`,
+    tensors are matched in order, if their shapes agree and their names don't show different roles, such as bias and
+    weight; not from .safetensors, which sorts tensors by name. Counted and observed values, such as the mean of the
+    inputs, are loaded too, and may be missing. So may adapters, beside which the weights are those of the layers. A
+    file with less than half of the network's numbers is a ValueError.
     """
     (source, within), target = _read_tensors(Path(file)), network.state_dict()
     pairs, copies = _by_names(source, target)
@@ -165,7 +165,7 @@ def load_weights(network: nn.Module, file: str | Path) -> Matched:
 
 
 def _read_tensors(path: Path) -> tuple[dict[str, Tensor], str]:
-    """Read the tensors of a file by name, and say which were taken where it has several sets."""
+    """Read the tensors of a file by name, and say which set was chosen if it has several."""
     if path.is_dir():
         files = sorted(file.name for file in path.iterdir() if file.suffix in {".safetensors", ".pth", ".pt", ".bin"})
         remedy = f"give a file in it, {names_of(files)}" if files else "it has none, so name another"
@@ -205,8 +205,8 @@ def _has_tensors(content: Any, depth: int = MAX_DEPTH) -> bool:
 
 
 def _by_names(source: Mapping[str, Tensor], target: Mapping[str, Tensor]) -> tuple[dict[str, str], list[str]]:
-    """Match names after the prefixes that make most numbers match; return the file's copies, if several match so."""
-    # names as they are without adapters
+    """Match names after the prefixes that match most numbers; return the file's copies, if several match so."""
+    # names without adapters
     theirs, ours = ({name.replace(BASE_LAYER, "."): name for name in names} for names in (source, target))
     shapes, starts = {name: source[full_name].shape for name, full_name in theirs.items()}, _starts(theirs)
     best, chosen, copies = -1, ("", ""), [""]
@@ -246,7 +246,7 @@ def _classify_name(name: str) -> str | None:
 
 
 def _check_tokens(network: nn.Module, source: Mapping[str, Tensor], file: str | Path) -> None:
-    """Refuse embeddings of other tokens than those that one of our networks of texts has learned."""
+    """Refuse embeddings of tokens other than those learned by one of our text encoders."""
     if not isinstance(network, BagOfTokens | Transformer):
         return  # others' files have no tokenizer
     tokenizer = next((tensor for name, tensor in source.items() if name.rpartition(".")[2] == "tokenizer"), None)
@@ -259,7 +259,7 @@ def _check_tokens(network: nn.Module, source: Mapping[str, Tensor], file: str | 
 
 
 def _starts(names: Iterable[str], depth: int = 4) -> list[str]:
-    """Return the prefixes of names, up to some dots: the shortest first, those of copies not taken last."""
+    """Return the prefixes of names, up to `depth` dots: the shortest first, prefixes of less preferred copies last."""
     prefixes = {""}
     for name in names:
         parts = name.split(".")[:-1]
@@ -272,6 +272,6 @@ def _is_own(name: str) -> bool:
 
 
 def _share(target: Mapping[str, Tensor], taken: Iterable[str]) -> float:
-    """Return the share of a network's numbers that is taken, out of those that a file has to have."""
+    """Return the matched share of a network's numbers, out of those required in a file."""
     sizes = {name: tensor.numel() for name, tensor in target.items() if not _is_own(name)}
     return sum(sizes.get(name, 0) for name in taken) / max(1, sum(sizes.values()))

@@ -1,4 +1,4 @@
-"""Encoders around what is there already: any module, or the encoder of an earlier run."""
+"""Encoders around existing networks: any module, or the encoder of an earlier run."""
 
 from itertools import chain
 from pathlib import Path
@@ -17,7 +17,7 @@ REMEDY = "wrap it in a module whose forward returns them"
 
 
 def dry_run(module: nn.Module, input_shape: tuple[int, ...], name: str) -> Tensor:
-    """Return features or maps of two inputs of zeros, in evaluation mode; buffers stay, and lazy layers get shapes."""
+    """Return features or maps of two inputs of zeros, in evaluation mode; keep buffers, and give lazy layers shapes."""
     weight = weight_like(module)
     try:
         with frozen(module), kept_buffers(module):
@@ -40,14 +40,14 @@ def dry_run(module: nn.Module, input_shape: tuple[int, ...], name: str) -> Tenso
 
 
 def _memory_format(module: nn.Module, input_shape: tuple[int, ...]) -> torch.memory_format:
-    """Return channels last where convolutions are faster so, unless it is an error, as in a `view` of maps."""
+    """Return channels last if convolutions are faster with it, unless it raises an error, as in a `view` of maps."""
     if len(input_shape) != 3 or not any(isinstance(part, nn.Conv2d) for part in module.modules()):
         return torch.contiguous_format
     blank = weight_like(module).new_zeros(2, *input_shape).contiguous(memory_format=torch.channels_last)
     try:
         with frozen(module), kept_buffers(module):
             module(blank)
-    except Exception:  # noqa: BLE001 - whatever it raises, it raises for this format alone
+    except Exception:  # noqa: BLE001 - any error is due to this format alone
         return torch.contiguous_format
     return torch.channels_last
 
@@ -75,9 +75,9 @@ class Wrapped(SizedEncoder):
         input_shape: The shape of one input; the command fills it in from the data.
         module: Takes (N, *input_shape), floating-point, and returns features (N, D), or feature maps (N, D, H, W),
             which are averaged.
-        stride: Pixels between neighbouring cells of the feature maps, which only mixed queries need.
-        cell_start: Where the first cell begins, in pixels, if the stride is given: 0 where pooling or patches divide
-            the image, −(stride − 1) / 2 where convolutions with a stride are centred on pixels, as in a ResNet.
+        stride: Pixels between neighbouring cells of the feature maps, needed only for mixed queries.
+        cell_start: The start of the first cell, in pixels, if the stride is given: 0 if pooling or patches divide the
+            image, −(stride − 1) / 2 if convolutions with a stride are centred on pixels, as in a ResNet.
         standardize: Whether images are standardised by the mean and std of the training part; otherwise the module gets
             them from 0 to 1.
 
@@ -139,7 +139,7 @@ class Wrapped(SizedEncoder):
 
 @final
 class Given(nn.Module):
-    """Stands for a network that was passed as an object, which a configuration cannot make."""
+    """A placeholder for a network passed as an object, which a configuration cannot make."""
 
     def __init__(self) -> None:
         raise ValueError(
@@ -153,10 +153,10 @@ class FromRun(Encoder):
     """The encoder trained by another run, with its weights, mean and standard deviation.
 
     Args:
-        input_shape: The shape of one input, which must be the shape that the run's encoder was made for; the command
-            fills it in from the data.
+        input_shape: The shape of one input, equal to the input shape of the run's encoder; the command fills it in from
+            the data.
         run: The run's folder.
-        side: The side whose encoder it is, in a run of pairs: "first" or "second".
+        side: The encoder's side, in a run of pairs: "first" or "second".
         trained: Whether it begins with the run's weights; otherwise it is the same network with random ones.
 
     Raises:
@@ -164,7 +164,7 @@ class FromRun(Encoder):
 
     Attributes:
         encoder: The encoder.
-        spec: The class and the arguments it was made with.
+        spec: The class and the arguments of the encoder.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Runs: their folders, scores, curves, and the machine that they were made on."""
+"""Runs: their folders, scores and curves, and the machine they were made on."""
 
 from pathlib import Path
 
@@ -10,19 +10,19 @@ __all__ = ["Run", "Side", "Stage", "fsync", "load_encoder"]
 
 
 def load_encoder(run: Path | str, module: nn.Module | None = None) -> nn.Module:
-    """Load the encoder that a run has trained: a module in evaluation mode, inputs (N, ...) to features (N, D).
+    """Load the trained encoder of a run: a module in evaluation mode, from inputs (N, ...) to features (N, D).
 
     Images may be uint8, or floating from 0 to 1: the encoder has the mean and standard deviation of its training part.
 
     Args:
         run: The run's folder.
-        module: The network that was trained, where its class is not found; see `load`.
+        module: The trained network, if its class is not found; see `load`.
 
     Raises:
-        ValueError: It is no run's folder, the run has trained no encoder yet, or the encoder's class is not found.
+        ValueError: The folder is not a run's, the run has trained no encoder yet, or the encoder's class is not found.
 
     Memory:
-        That of the encoder.
+        The encoder.
 
     Example:
         >>> import torch

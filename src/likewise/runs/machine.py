@@ -10,7 +10,7 @@ import torch
 
 
 def device_named(name: str) -> torch.device:
-    """Return the device that is named, or for "auto" the best there is."""
+    """Return the named device, or the best available one for "auto"."""
     if name == "auto":
         accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
         return accelerator or torch.device("cpu")
@@ -32,9 +32,9 @@ def device_name(device_type: str) -> str:
 
 
 def multiplies_bfloat16(device: torch.device) -> bool:
-    """Return whether a device multiplies bfloat16 itself: NVIDIA's GPUs from Ampere, processors with AVX-512 or AMX.
+    """Return whether a device multiplies bfloat16 natively: NVIDIA's GPUs from Ampere, processors with AVX-512 or AMX.
 
-    A processor's instructions may be limited, as oneDNN documents it, by ONEDNN_MAX_CPU_ISA.
+    ONEDNN_MAX_CPU_ISA may limit a processor's instructions, as oneDNN documents.
     """
     if device.type == "cuda":
         return torch.version.cuda is not None and torch.cuda.get_device_capability(device) >= (8, 0)
@@ -47,6 +47,6 @@ def multiplies_bfloat16(device: torch.device) -> bool:
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """Return the versions of the library, whether it is installed or only on the path, torch, packages, and Python."""
+    """Return the versions of the library, installed or only on the path, and of torch, packages and Python."""
     ours = {"likewise": str(import_module("likewise").__version__), "torch": str(torch.__version__)}
     return ours | {name: metadata.version(name) for name in packages} | {"python": platform.python_version()}

@@ -1,6 +1,6 @@
-"""A run's folder: its file names, and how each file is read and atomically written.
+"""A run's folder: its file names, and methods that read each file and write it atomically.
 
-A run writes under a provisional name, and takes its own when it is whole.
+A run has a provisional name until it is complete, and then gets its final name.
 """
 
 import json
@@ -26,7 +26,7 @@ Stage = Literal["training", "evaluation", "finished"]
 """The next step of a run, or "finished"."""
 Side = Literal["first", "second"]
 """A side of pairs."""
-IDLE_FILES = {  # written before the first step; of the tools that log, their folders
+IDLE_FILES = {  # written before the first step; for logging tools, their folders
     *("config.yaml", "run.json", "similarity.safetensors", "scores.csv", "outcomes.npz", "best.ckpt"),
     *("tensorboard", "wandb", "csv"),
 }
@@ -48,33 +48,33 @@ class _File:
 class Run:
     """A run's folder. Make one with `Run.create`, or open one with `Run.open`.
 
-    What it holds, each as soon as there is one:
+    Its files, each as soon as it exists:
 
-        config.yaml                what was chosen; `likewise train --config` repeats it
-        run.json                   with which arguments each part was made, what the data was, versions
-        metrics.csv                what the training logged, a row a step
-        checkpoint.ckpt            from where training goes on, with checkpoint-before.ckpt, the one before; of a run
-                                   that is finished all weights after the last epoch, unless the best was kept
-        best.ckpt                  all weights at the epoch with the best validation score, where that one is kept
+        config.yaml                the chosen options; `likewise train --config` repeats them
+        run.json                   the arguments of each part, facts about the data, versions
+        metrics.csv                the logged values of the training, one row per step
+        checkpoint.ckpt            the state to resume from, with checkpoint-before.ckpt, the previous one; in a
+                                   finished run all weights after the last epoch, unless the best was kept
+        best.ckpt                  all weights at the epoch with the best validation score, if it is kept
         begun.safetensors          the encoder's initial weights, if it was pretrained; removed once the run is finished
-        second-begun.safetensors   those of the other side of pairs, likewise
-        begun.npz                  the features that it made with them
+        second-begun.safetensors   the initial weights for the other side of pairs, removed too
+        begun.npz                  the encoder's features with its initial weights
         encoder.safetensors        the trained encoder's weights
-        second-encoder.safetensors those of the encoder of the other side, where pairs have a tower each
-        histograms.csv             counts that the loss recorded, a row for each histogram and epoch
-        classes.csv                means of what the loss recorded, a row for each statistic, epoch and class
+        second-encoder.safetensors the trained weights for the other side of pairs, if it has its own tower
+        histograms.csv             counts recorded by the loss, one row per histogram and epoch
+        classes.csv                means of the loss's statistics, one row per statistic, epoch and class
         similarity.safetensors     label similarity, (L, L), if the loss uses it
-        batches.npz                embeddings that the loss received in a step of the first epoch and one of the last
+        batches.npz                the loss's input embeddings in a step of the first epoch and one of the last
         embeddings.npz             features of all samples, with their labels, ids and rows
         probe.safetensors          the linear probe, with its standardisation, calibration and thresholds
-        classifier.safetensors     what the training itself learned to classify features by, if it did
-        scores.csv                 what was measured, a row a number
-        outcomes.npz               what each test sample contributed to a score
-        report.html                the page that shows it
-        tensorboard, wandb, ...    what the tools that log the training keep, where any do
+        classifier.safetensors     the classifier of features learned in the training itself, if any
+        scores.csv                 the scores, one row each
+        outcomes.npz               the contribution of each test sample to a score
+        report.html                the page that shows the run
+        tensorboard, wandb, ...    the files of tools that log the training, if any
 
     Args:
-        folder: Where it stands now.
+        folder: Its current path.
 
     Example:
         >>> run = Run.create(Path("runs"), "SupConLoss", "Digits")
@@ -102,8 +102,8 @@ class Run:
         """Make `<root>/<date>-<names>.partial`; a run of the same second and names gets a number.
 
         Args:
-            root: Where runs stand; made if missing.
-            *names: What the run is, joined by hyphens.
+            root: The folder of all runs; made if missing.
+            *names: Parts of the run's name, joined by hyphens.
 
         Raises:
             ValueError: The root cannot be written, or its path is not valid UTF-8.
@@ -125,7 +125,7 @@ class Run:
 
     @classmethod
     def open(cls, folder: Path | str) -> Self:
-        """Open a run, whole or not, by either of its names.
+        """Open a run, complete or not, by either of its names.
 
         Raises:
             ValueError: There is no such folder, or it is not a run's.
@@ -149,12 +149,12 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The name of the run once it is whole."""
+        """The final name of the run."""
         return self.folder.name.removesuffix(PARTIAL_SUFFIX)
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The contents of run.json: what the run was made of."""
+        """The contents of run.json: the facts about the run."""
         try:
             return json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
         except ValueError as error:
@@ -162,7 +162,7 @@ class Run:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options that the run began with: the contents of config.yaml; none without that file."""
+        """The initial options of the run: the contents of config.yaml; none without that file."""
         if not self.configuration.is_file():
             return {}
         import yaml  # noqa: PLC0415 - a library of the extras
@@ -174,7 +174,7 @@ class Run:
         return read if isinstance(read, dict) else {}
 
     def describe(self, facts: Mapping[str, Any]) -> None:
-        """Write what the run is made of."""
+        """Write the facts about the run."""
         self.write("run.json", (json.dumps(facts, indent=2) + "\n").encode())
 
     @property
@@ -186,12 +186,12 @@ class Run:
 
     @property
     def metrics(self) -> Curves:
-        """The curves of what the training logged; none where it logged nothing."""
+        """The curves of the logged values; none if nothing was logged."""
         return score_files.read_curves(self.metrics_file)
 
     @property
     def scores(self) -> Scores:
-        """The scores, by index or name, `run.scores["kNN", "accuracy"]`; none where nothing was measured.
+        """The scores, by index or name, `run.scores["kNN", "accuracy"]`; none if nothing was measured.
 
         Raises:
             ValueError: The file can't be read.
@@ -204,7 +204,7 @@ class Run:
         return score_files.read_outcomes(self.outcomes_file) if self.outcomes_file.is_file() else ()
 
     def add(self, result: Result) -> None:
-        """Write the scores of an evaluation, replacing its earlier ones; of episodes, those of the same shape."""
+        """Write the scores of an evaluation, replacing its earlier ones; for episodes, only those of the same shape."""
         replaced_keys = {score.written_with for score in (*result.scores, *result.candidates)}
         kept = [score for score in self.scores if score.written_with not in replaced_keys]
         if result.predictor is not None:
@@ -218,34 +218,34 @@ class Run:
 
     @property
     def histograms(self) -> Histograms:
-        """The (epoch, counts) pairs of each histogram that the loss recorded."""
+        """The (epoch, counts) pairs of each histogram recorded by the loss."""
         return score_files.read_histograms(self.histograms_file)
 
     @property
     def class_means(self) -> list[ClassMean]:
-        """The means by class of what the loss recorded; none where it recorded nothing."""
+        """The class means of the loss's statistics; none if it recorded nothing."""
         return score_files.read_class_means(self.class_means_file)
 
     @property
     def label_similarity(self) -> Tensor | None:
-        """Label similarity, (L, L), that the loss used; None if it used none."""
+        """The label similarity used by the loss, (L, L); None if it used none."""
         from safetensors.torch import load_file  # noqa: PLC0415 - of an extra
 
         return load_file(self.similarity_file)["similarity"] if self.similarity_file.is_file() else None
 
     def save_label_similarity(self, similarity: Tensor) -> None:
-        """Write how alike labels are."""
+        """Write the label similarity."""
         self._save({"similarity": similarity}, self.similarity_file)
 
     def encoder(self, side: Side = "first", module: nn.Module | None = None) -> nn.Module:
         """Rebuild the trained encoder, in evaluation mode; the data is not needed.
 
         Args:
-            side: The side whose encoder is rebuilt, of a run of pairs.
+            side: The side of a run of pairs whose encoder is rebuilt.
             module: The network, or the part of it whose class is not found, which gets the trained weights.
 
         Raises:
-            ValueError: The run has trained none yet, its file is damaged, or its class is not found or another.
+            ValueError: The run has trained no encoder yet, its file is damaged, or its class is not found or differs.
         """
         weights = self.weights_of(side)
         spec = self.encoder_spec(side, module)
@@ -255,7 +255,7 @@ class Run:
         return with_weights(instantiate(spec, nn.Module) if is_spec(spec) else spec, weights).eval()
 
     def initial_encoder(self, side: Side = "first") -> nn.Module | None:
-        """Rebuild a side's encoder with the weights that it began with; None where the run does not have them."""
+        """Rebuild a side's encoder with its initial weights; None if the run does not have them."""
         weights = self.initial_weights if side == "first" else self.second_initial_weights
         there = weights.is_file()
         return with_weights(instantiate(self.encoder_spec(side), nn.Module), weights) if there else None
@@ -286,14 +286,14 @@ class Run:
         return side == "second" and (second or {}).get("encoder") is not None
 
     def save_encoder(self, encoder: nn.Module, side: Side = "first", *, initial: bool = False) -> None:
-        """Write a side's weights: of the trained encoder, or if `initial` those that it begins with."""
+        """Write a side's weights: the trained ones, or the initial ones if `initial`."""
         first, second = (
             (self.initial_weights, self.second_initial_weights) if initial else (self.weights, self.second_weights)
         )
         self._save(encoder.state_dict(), first if side == "first" else second)
 
     def drop_initial(self) -> None:
-        """Remove the weights that encoders began with, which only a run that goes on needs."""
+        """Remove the initial weights of encoders, which only an unfinished run needs."""
         for weights in (self.initial_weights, self.second_initial_weights):
             weights.unlink(missing_ok=True)
 
@@ -308,13 +308,13 @@ class Run:
             path.write_bytes(content)
 
     def writing(self, name: str) -> AbstractContextManager[Path]:
-        """Give a path to write beside a file, which then takes its place: no half file is ever under its name."""
+        """Provide a temporary path, whose file then replaces the named one: that name never has an incomplete file."""
         return atomic_write(self.folder / name)
 
     def adopt_checkpoint(self, beside: Path) -> None:
-        """Let a checkpoint that was just written take its place; the last becomes the one before.
+        """Move a newly written checkpoint into place; the last one becomes the previous one.
 
-        At every moment one of the two is whole.
+        At every moment one of the two is complete.
         """
         fsync(beside)
         if self.checkpoint.exists():
@@ -332,7 +332,7 @@ class Run:
 def with_weights(encoder: nn.Module, weights: Path) -> nn.Module:
     """Load the weights in a run's file into an encoder."""
     from safetensors import SafetensorError  # noqa: PLC0415 - of an extra
-    from safetensors.torch import load_file  # noqa: PLC0415 - likewise
+    from safetensors.torch import load_file  # noqa: PLC0415 - of an extra
 
     try:
         encoder.load_state_dict(load_file(weights))
@@ -344,7 +344,7 @@ def with_weights(encoder: nn.Module, weights: Path) -> nn.Module:
 
 @contextmanager
 def remove_if_idle(run: Run, note: str, *, new: bool = True) -> Generator[None]:
-    """Remove a new run that fails before it did any work; for any other, note in the exception where it is, at {}."""
+    """Remove a new run that fails before doing any work; for any other, note its path in the exception, at {}."""
     try:
         yield
     except BaseException as error:

@@ -1,4 +1,4 @@
-"""The files of a run's numbers: scores as CSV, which is a table, outcomes as arrays, and what the training logged."""
+"""The files of a run's numbers: scores as a CSV table, outcomes as arrays, and the logged values of the training."""
 
 import csv
 import io
@@ -26,10 +26,10 @@ COLUMNS = (
 
 @final
 class Scores(tuple[Score, ...]):
-    """All scores of a run, in their order; those of the whole test part are found by their names.
+    """All scores of a run, in their order; scores of the whole test part can be looked up by name.
 
     Raises:
-        KeyError: There is no such score; the message names those there are.
+        KeyError: There is no such score; the message names the existing ones.
 
     Example:
         >>> scores = Scores([Score("kNN", Metric("accuracy"), 0.9, 0.8, 0.95, 100)])
@@ -105,7 +105,7 @@ def from_csv(text: str) -> Scores:
     """Read scores from CSV.
 
     Raises:
-        ValueError: A column is missing or a value isn't of its kind.
+        ValueError: A column is missing or a value has the wrong type.
     """
     scores: list[Score] = []
     for row in csv.DictReader(io.StringIO(text, newline="")):
@@ -163,7 +163,7 @@ class ClassMean:
 
 
 def read_curves(path: Path) -> Curves:
-    """Read the columns of a metrics.csv, with one row per step, the loss first; none where there is no file."""
+    """Read the columns of a metrics.csv, with one row per step, the loss first; none if there is no file."""
     curves: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
     for row in csv.DictReader(text_of(path)):
         for name in row.keys() - {"step", "epoch"}:
@@ -173,7 +173,7 @@ def read_curves(path: Path) -> Curves:
 
 
 def read_histograms(path: Path) -> Histograms:
-    """Read a histograms.csv, without a header: name, epoch, counts of each bin; nothing where there is no file."""
+    """Read a histograms.csv, without a header: name, epoch, counts of each bin; nothing if there is no file."""
     histograms: defaultdict[str, list[tuple[int, tuple[int, ...]]]] = defaultdict(list)
     for name, epoch, *counts in csv.reader(text_of(path)):
         histograms[name].append((int(epoch), tuple(map(int, counts))))
@@ -181,11 +181,11 @@ def read_histograms(path: Path) -> Histograms:
 
 
 def read_class_means(path: Path) -> list[ClassMean]:
-    """Read a classes.csv, without a header: statistic, epoch, class, mean, count; nothing where there is no file."""
+    """Read a classes.csv, without a header: statistic, epoch, class, mean, count; nothing if there is no file."""
     rows = csv.reader(text_of(path))
     return [ClassMean(what, int(epoch), name, float(mean), int(count)) for what, epoch, name, mean, count in rows]
 
 
 def text_of(path: Path) -> io.StringIO:
-    """Return the text of a file, with its line ends; none where there is no file."""
+    """Return the text of a file, with its line ends; empty if there is no file."""
     return io.StringIO(path.read_bytes().decode() if path.is_file() else "", newline="")

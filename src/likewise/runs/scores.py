@@ -1,4 +1,4 @@
-"""Scores: what an evaluation found, as flat rows, with every sample's outcome for paired comparison, and in words."""
+"""Scores: an evaluation's results as flat rows and in words, with every sample's outcome for paired comparison."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,10 +12,10 @@ from torch import Tensor
 ENCODER = "encoder"
 RAW = "raw inputs"
 BEGUN = "as it began"
-"""Features of the encoder before its training, where it began with weights that were learned."""
+"""Features of the encoder before its training, if it was pretrained."""
 SEPARATOR = "|"
 PREFERRED_EVALUATIONS = ("cross-modal retrieval", "linear probe")
-DIGITS = 4  # of numbers that are no shares
+DIGITS = 4  # of numbers other than shares
 MAX_NAME_LETTERS = 40
 PLURALS = {"class": "classes", "query": "queries"}
 
@@ -30,7 +30,7 @@ class Metric:
     """A metric. Evaluations declare their metrics; nothing is inferred from a name or a value.
 
     Args:
-        name: Such as "accuracy".
+        name: The metric's name, such as "accuracy".
         unit: "share", between 0 and 1 and written in percent; "rank", from 1; "points"; "nats"; or "plain".
         better: Whether "higher" or "lower" is better, or "neither".
         selects: Whether runs, settings and epochs are chosen by it, on validation.
@@ -67,19 +67,19 @@ class Metric:
         return self.unit == "share"
 
     def rank(self, value: float) -> float:
-        """Return a number that is higher for what is better."""
+        """Return a number that is higher for better values."""
         return -value if self.better == "lower" else value
 
 
 @final
 @dataclass(frozen=True)
 class Group:
-    """The samples or labels that a score is of.
+    """The samples or labels of a score.
 
     Args:
         kind: "all"; "class" or "label"; "frequency", classes or labels by their number of training samples; or a kind
             of an evaluation's own, such as "corruption".
-        name: Which of that kind, such as the class's name.
+        name: The name within the kind, such as the class's name.
 
     Example:
         >>> str(Group("class", "cat")), str(Group("frequency", "many")), str(ALL)
@@ -107,21 +107,22 @@ class Score:
     """One number with its 95 % interval.
 
     Args:
-        evaluation: What was evaluated, such as "linear probe".
-        metric: What the number is.
+        evaluation: The evaluation's name, such as "linear probe".
+        metric: The metric of the number.
         value: The number.
         low: Lower end of its interval.
         high: Upper end.
-        count: How many samples, queries or episodes it is the mean of.
+        count: The number of averaged samples, queries or episodes.
         features: "encoder"; "as it began", by the encoder before training; or "raw inputs", without an encoder.
         part: "test" or "validation".
-        group: Which samples or labels it is of.
+        group: The samples or labels of the score.
         epoch: Epochs trained so far, for scores taken during training; None for the final encoder.
-        counted: What `count` counts.
-        classes: How many classes, of queries groups of them, the interval is over; None: it is over what is counted.
-        settings: What the evaluation was set to, chosen on validation or given, such as {"penalty": 0.001}.
-        protocol: What was evaluated, where the samples alone don't say: scores whose protocols differ are not compared.
-        notes: What else to know about the number, in sentences that are only shown.
+        counted: The unit of `count`.
+        classes: The number of classes, or of groups of queries, that the interval is over. None: it is over `count`
+            units.
+        settings: The evaluation's settings, chosen on validation or given, such as {"penalty": 0.001}.
+        protocol: Details of the evaluation beyond its samples; scores with different protocols are not compared.
+        notes: Remarks on the number, in sentences for display only.
 
     Example:
         >>> Score("kNN", Metric("accuracy"), 0.9, 0.8, 0.95, 100, settings={"k": 5}).key
@@ -162,18 +163,18 @@ class Score:
 
     @property
     def over(self) -> tuple[int, str]:
-        """The count and unit of what the interval is over."""
+        """The number and the unit of the values that the interval is over."""
         within = "group" if self.counted == "query" else "class"
         return (self.count, self.counted) if self.classes is None else (self.classes, within)
 
     @property
     def what(self) -> tuple[str, str, str, str, Group]:
-        """The key that scores of several epochs or settings have in common, with the group."""
+        """The common key of scores of several epochs or settings, with the group."""
         return *self.key, self.group
 
     @property
     def written_with(self) -> tuple[str | int | None, ...]:
-        """Scores of one evaluation replace each other together; of episodes, which have many sizes, each by itself."""
+        """The key of scores that are replaced together: an evaluation's; for episodes, of many sizes, each metric's."""
         episode_key = (self.metric.name, self.part) if self.counted == "episode" else ()
         return self.evaluation, self.features, self.epoch, *episode_key
 
@@ -186,16 +187,16 @@ class Outcomes:
     Args:
         evaluation: See `Score`.
         metric: The name of a score's metric; also "prediction", the predicted class.
-        rows: The samples' rows in their source, (M,). Of episodes, which have many samples, -1 less their number.
-        values: One value a sample, (M,): 0 or 1 of an accuracy, a precision of a query. Or one an episode.
-        classes: The classes that episodes were drawn from, (M, N), where rotations of a class are one; others may have
-            been drawn. Or the groups of queries that depend on each other, (M,). None for samples.
+        rows: The samples' rows in their source, (M,). For episodes, which have many samples, -1 less their number.
+        values: One value per sample, (M,): 0 or 1 for an accuracy, or a query's precision. Or one per episode.
+        classes: The classes that episodes were drawn from, (M, N), with rotations of a class as one; others may have
+            been drawn. Or the groups of dependent queries, (M,). None for samples.
         features: See `Score`.
         part: See `Score`.
-        shares: The contribution of each of these classes to an episode, (M, N), of which the value is the mean.
+        shares: The contribution of each of these classes to an episode, (M, N); the value is their mean.
 
     Raises:
-        ValueError: A name has a "|" in it, which separates the names of arrays in a file.
+        ValueError: A name contains "|", which separates the names of arrays in a file.
     """
 
     evaluation: str
@@ -216,7 +217,7 @@ class Outcomes:
 
     @property
     def of_episodes(self) -> bool:
-        """Whether they are of episodes, and not of samples."""
+        """Whether the outcomes are of episodes, not of samples."""
         return len(self.rows) > 0 and bool((self.rows < 0).all())
 
     @property
@@ -226,7 +227,7 @@ class Outcomes:
 
     @property
     def written_with(self) -> tuple[str, ...]:
-        """Outcomes of one evaluation replace each other together; those of episodes each by itself."""
+        """The key of outcomes that are replaced together: an evaluation's; for episodes, each metric's."""
         episode_key = (self.metric,) if self.of_episodes else ()
         return self.evaluation, self.features, self.part, *episode_key
 
@@ -246,9 +247,9 @@ class Result:
 
     Args:
         scores: The scores of the chosen settings.
-        candidates: The validation scores of all settings that were tried.
-        outcomes: What each sample contributed.
-        predictor: What was learned from features, as it predicts those of new samples, if a run keeps it.
+        candidates: The validation scores of all tried settings.
+        outcomes: The contribution of each sample.
+        predictor: The predictor learned from features, for new samples, if a run keeps it.
     """
 
     scores: tuple[Score, ...]
@@ -282,14 +283,14 @@ class Result:
 
     @property
     def selecting(self) -> tuple[Score, ...]:
-        """Those of them that runs, settings and epochs are chosen by."""
+        """The headline scores by which runs, settings and epochs are chosen."""
         return tuple(score for score in self.headline if score.metric.selects)
 
 
 def validation_score(scores: Iterable[Score], evaluation: str | None = None) -> Score | None:
     """Return the validation score by which one run is preferred to another, or None.
 
-    It is the best of the settings that an evaluation tried, by its first metric that selects.
+    It is the best of an evaluation's tried settings, by its first metric that selects.
 
     Args:
         scores: A run's scores.
@@ -316,7 +317,7 @@ def best(scores: Iterable[Score]) -> Score | None:
 
 
 def places_of(rows: Int[Tensor, " n"], among: Int[Tensor, " m"]) -> Int[Tensor, " n"]:
-    """Return the index of each row in `among`, (N,); -1 for a row that is not there.
+    """Return the index of each row in `among`, (N,); -1 for a missing row.
 
     Example:
         >>> places_of(torch.tensor([7, 2, 5]), torch.tensor([5, 7]))
@@ -330,7 +331,7 @@ def places_of(rows: Int[Tensor, " n"], among: Int[Tensor, " m"]) -> Int[Tensor, 
 
 
 def marked(name: str, metric: Metric) -> str:
-    """Return the name of a row of scores, which says so if lower is better."""
+    """Return the name of a row of scores, with a remark if lower is better."""
     return f"{name} (lower is better)" if metric.better == "lower" else name
 
 
@@ -342,7 +343,7 @@ def format_score(score: Score) -> str:
 
 
 def remarks(score: Score) -> str:
-    """Write what to know about a number: settings, what the interval is over, protocol and notes."""
+    """Write the remarks on a number: settings, the units of the interval, protocol and notes."""
     over = "" if score.classes is None else f"interval over {format_count(*score.over)}"
     sentences = [format_settings(score.settings), over, format_settings(score.protocol), *score.notes]
     return "; ".join(filter(None, sentences))
@@ -360,7 +361,7 @@ def _value_words(value: Any) -> str:
 
 
 def format_number(value: float, low: float, high: float, sign: str = "") -> str:
-    """Write a number with its interval, all with as many decimals: four digits for the largest; "+" is a sign too.
+    """Write a number with its interval, all with equally many decimals: four digits for the largest; "+" shows a plus.
 
     Example:
         >>> format_number(1.83, 1.66412, 2.0), format_number(0.0, 0.0, 0.0, "+")

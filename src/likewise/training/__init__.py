@@ -1,4 +1,4 @@
-"""Training: the Lightning module that combines encoder, head, loss and its inputs, and checkpoints.
+"""Training: the Lightning module of encoder, head, loss and inputs, and checkpoints.
 
 Names are imported on first use: Lightning takes seconds to import, and the command's help does not need it.
 """
@@ -35,7 +35,7 @@ _MODULES = (
     "schedule", "inputs", "inputs.loss_input", "checkpoints", "callbacks", "data", "validation", "pretraining",
     "assembly",
 )  # fmt: skip
-"""In the order in which names are looked for: those first that import little."""
+"""The modules in lookup order: those with few imports first."""
 
 
 def __getattr__(name: str) -> Any:

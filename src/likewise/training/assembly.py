@@ -1,4 +1,4 @@
-"""Assembly: from a configuration to a training that is ready; each part is given what earlier parts determine."""
+"""Assembly of a training from a configuration; each part is made with the facts that earlier parts determine."""
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,18 +32,18 @@ from likewise.training.schedule import Schedule
 @final
 @dataclass(frozen=True)
 class Assembled:
-    """A training that is ready.
+    """An assembled training, ready to run.
 
     Args:
         parts: The samples for training, validation and test.
-        trained: The samples to train on: the training part, followed by the validation part in a refit, and by those
-            without a label if the loss takes none.
+        trained: The samples to train on: the training part, followed by the validation part in a refit, and by
+            unlabelled samples if the loss takes no labels.
         refit: Whether to train on the validation part too.
         module: Encoder, head, loss and its inputs.
         data: Batches of the training part.
         specs: The class and the arguments of each part.
-        notes: What a user should know about the data, a sentence each.
-        origin: Where the weights that the encoder begins with are from; "" if they are random.
+        notes: Facts about the data for the user, one sentence each.
+        origin: The source of the encoder's initial weights; "" if they are random.
     """
 
     parts: Parts
@@ -57,7 +57,7 @@ class Assembled:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The facts that a run records about it, as plain values."""
+        """The facts that a run records about the training, as plain values."""
         train, of_second = self.trained, self.trained.counterparts
         labelled = (self.parts.refitted() if self.refit else self.parts).train
         rest = {} if self.parts.unlabelled is None else {"unlabelled": len(self.parts.unlabelled)}
@@ -91,29 +91,29 @@ def assemble(
     network: nn.Module | None = None,
     unlabelled: Literal["left-out", "own-class"] = "left-out",
 ) -> Assembled:
-    """Make the parts of a training, in the order in which they depend on each other.
+    """Make the parts of a training, in the order of their dependencies.
 
     Args:
         chosen: A `Spec` for each of data, subset, split, batches, encoder, head, loss, optimizer and schedule, and a
-            list of them for inputs; None if a part is left out.
+            list of them for inputs; None for an omitted part.
         seed: Seed of weights, order, views and dropout.
-        chunk_size: Inputs that the encoder is given at a time; None: all of a batch.
-        workers: Processes that read inputs which are not in memory; None: one per core, up to 8.
+        chunk_size: Inputs encoded at a time; None: all of a batch.
+        workers: Processes that read inputs not in memory; None: one per core, up to 8.
         temperature_rate_factor: Factor of a learned temperature's learning rate.
-        widths: Numbers of first features of which the loss is the mean, see `Matryoshka`; None: all features alone.
-        fine_tuning: What of the encoder is trained, and at what rate. None: all, at the optimizer's.
-        weights: A file of weights that the encoder begins with; see `load_weights`. None: those it has.
-        resumed: The run that goes on; its encoder's initial weights are taken, if it has them.
-        network: The network that is trained, or its encoder, in the place of the one that is described.
-        unlabelled: What a loss that takes classes does with samples without one; others are trained on all.
+        widths: Numbers of first features to average the loss over, see `Matryoshka`; None: only all features.
+        fine_tuning: The trained parameters of the encoder and their learning rates. None: all, at the optimizer's rate.
+        weights: A file of initial weights for the encoder; see `load_weights`. None: the encoder's own.
+        resumed: The run to continue; its encoder's initial weights are used, if it has them.
+        network: The network to train, or its encoder, in place of the described one.
+        unlabelled: How a loss that takes classes treats samples without one; other losses are trained on all.
 
     Raises:
-        ValueError: A part refuses its arguments, the data, or the parts before it.
+        ValueError: A part refuses its arguments, the data, or earlier parts.
     """
     specs = {part: normalize_spec(spec) for part, spec in chosen.items()}
     loss_class = class_of(specs["loss"]["class_path"], Loss)
     parts, refit = parts_of(specs, partial(check_samples, loss_class))
-    train = replace(parts.refitted().train if refit else parts.train, evaluated=None)  # it never sees these
+    train = replace(parts.refitted().train if refit else parts.train, evaluated=None)  # training never sees these
     if parts.unlabelled is not None:
         train = _with_unlabelled(train, parts.unlabelled, loss_class, unlabelled)
     if loss_class.label_kinds and train.label_kind == "label sets" and not train.counts.any():
@@ -122,7 +122,7 @@ def assemble(
     before = [note for run in _earlier_runs(specs) for note in _overlap_notes(run, specs, parts)]
     encoder, origin, taken = make_encoder(specs, train, resumed, weights, network)
     if origin:
-        torch.manual_seed(seed)  # what follows is the same wherever the weights were found
+        torch.manual_seed(seed)  # the rest is the same wherever the weights were found
     specs["head"] = (
         fill_spec(specs["head"], Head, feature_dim=encoder.feature_dim) if reads_embeddings(loss_class) else None
     )
@@ -154,7 +154,7 @@ def assemble(
 
 
 def _with_unlabelled(train: Samples, unlabelled: Samples, loss: type[Loss], choice: str) -> Samples:
-    """Return what a loss is trained on: without labels all samples, with labels those that have one, or all."""
+    """Return the training samples of a loss: without labels, all samples; with labels, the labelled ones, or all."""
     if not loss.label_kinds:
         return joined(train.unlabelled(), unlabelled)
     if choice == "left-out":
@@ -179,7 +179,7 @@ def _data(specs: dict[str, Any], module: Pretraining, train: Samples, seed: int,
     module.inputs.check_batches(batches)
     data = TrainingData(prepared(module.encoder, train, module.second), batches, seed=seed, workers=workers)
     specs["batches"]["init_args"] |= batches.recorded
-    data.epoch_shape()  # batches that the samples can't fill are refused before anything is said or written
+    data.epoch_shape()  # refuses batches that the samples can't fill before any message or file
     return data
 
 
@@ -202,7 +202,7 @@ def _of_chunks(module: Pretraining, size: int | None) -> Iterator[str]:
 
 
 def prepared(encoder: Encoder, samples: Samples, second: Encoder | None = None) -> Samples:
-    """Return samples as an encoder takes them: of texts their tokens, once for the whole training."""
+    """Return samples in an encoder's form: texts as tokens, made once for the whole training."""
     if samples.counterparts is not None and second is not None:
         negatives = samples.negatives
         pool = None if negatives is None else replace(negatives, inputs=_tokens(second, negatives.inputs))
@@ -215,7 +215,7 @@ def _tokens(encoder: Encoder, inputs: Tensor | LazyInputs) -> Tensor | LazyInput
 
 
 def _earlier_runs(specs: dict[str, Any]) -> list[str]:
-    """Return the runs that encoders begin with, or that guide; note that of the first side."""
+    """Return the runs that provide initial encoders or guides; record the first side's."""
     input_specs = as_list(specs.get("inputs"))
     runs = [_run_of(specs["encoder"]), *(_run_of(spec["init_args"].get("encoder")) for spec in input_specs)]
     if runs[0] is not None:
@@ -232,7 +232,7 @@ def _run_of(spec: Any) -> str | None:
 
 
 def _overlap_notes(path: str, specs: Mapping[str, Any], parts: Parts) -> list[str]:
-    """Say how many validation samples an earlier run on the same data has learned from; test samples are refused."""
+    """Return a note on validation samples that an earlier run on the same data was trained on; refuse test samples."""
     run = Run.open(path)
     facts = run.metadata
     theirs = facts.get("parts", {}).get("data")
@@ -254,9 +254,9 @@ def _overlap_notes(path: str, specs: Mapping[str, Any], parts: Parts) -> list[st
 
 
 def shared(first: Samples, second: Samples) -> int:
-    """Count the first samples that are among the second, too, where both are of the same data.
+    """Count the first samples that are also among the second, if both are from the same data.
 
-    Ids decide, since rows are numbered without those that were left out in reading.
+    Ids decide, since the row numbers skip rows that were left out in reading.
     """
     if not (first.ids.plain or second.ids.plain):
         theirs = set(second.ids)
@@ -278,11 +278,11 @@ def _loss(specs: dict[str, Any], train: Samples, width: int) -> Loss:
     return instantiate(spec, Loss, label_similarity=table)
 
 
-MAX_LISTED = 3  # labels that a sentence names
+MAX_LISTED = 3  # labels named in a sentence
 
 
 def notes(samples: Samples, inputs: Iterable[LossInput] = (), test: Samples | None = None) -> Iterator[str]:
-    """Yield what columns are inputs, and what is unusual: cut texts, missing or constant labels, long queues."""
+    """Yield notes on the input columns and on unusual facts: cut texts, missing or constant labels, long queues."""
     if samples.said:
         yield samples.said
     if isinstance(samples.inputs, TokenRows) and samples.inputs.cut:

@@ -1,4 +1,4 @@
-"""Callbacks: what is recorded of the steps of a training, and what is reported of them."""
+"""Callbacks of a training that record statistics and snapshots, warn of collapse, and report the pace."""
 
 import csv
 import math
@@ -20,25 +20,25 @@ from likewise.runs import Run
 from likewise.training.inputs.loss_input import EMBEDDINGS, LossSignature, Step
 
 HISTOGRAM, BY_ANCHOR = "_histogram", "_by_anchor"
-"""The suffixes of names in a loss's `last` that are summed here instead of logged as curves."""
+"""Suffixes of the names in a loss's `last` whose values are summed here instead of logged as curves."""
 VALIDATION = "validation/"
 """The prefix of the names of validation scores in logs."""
 MAX_ROWS = 2048  # of a snapshot: whole samples, the first of the batch
 FIRST, LAST = "first", "last"
 MIN_SPREAD = 1e-4  # spread of a batch's embeddings: below it, two samples have a mean cosine above 0.9999
-PACE_STEPS, PACE_SECONDS = 4, 5.0  # that the pace is taken from, at least
-MIN_REPORTED_SECONDS = 60.0  # left, for the end to be reported
+PACE_STEPS, PACE_SECONDS = 4, 5.0  # least steps and time to measure the pace
+MIN_REPORTED_SECONDS = 60.0  # least remaining time for a report of the end
 EARLY_STEPS, MIN_EARLY_SPREAD = (25, 50), 5e-3  # steps, and the spread that one of them must reach
 
 
 @final
 class Statistics(Callback):
-    """Sum what the loss leaves in `last`, and write it at the end of each epoch.
+    """A callback that sums the loss's statistics in `last`, and writes the sums at the end of each epoch.
 
-    A name that ends in ``_histogram`` holds counts, added over an epoch. One that ends in ``_by_anchor`` holds
-    the sum of some values for each anchor of this process, and how many there are, (2, V·B), view-major; if the samples
-    have classes, the means of the anchors of each class, of all processes, are averaged over an epoch. All processes
-    need it; the first one writes.
+    Names ending in ``_histogram`` hold counts, added over an epoch. Names ending in ``_by_anchor`` hold the sum and the
+    number of some values for each anchor of this process, (2, V·B), view-major; if the samples have classes, the
+    anchors' means, from all processes, are averaged by class over an epoch. All processes need this callback; the first
+    one writes.
 
     Args:
         run: The run to write to: histograms.csv and classes.csv.
@@ -56,7 +56,7 @@ class Statistics(Callback):
             self._write(trainer.current_epoch + 1, {})
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Add what the step left; at the end of the epoch write the sums."""
+        """Add the statistics of the step; at the end of the epoch, write the sums."""
         last: dict[str, Tensor] = getattr(pl_module.loss, "last", {})
         labels: Tensor | None = batch.get("labels")
         for name, value in last.items():
@@ -64,7 +64,7 @@ class Statistics(Callback):
                 self._add(name, value.detach())
             elif name.endswith(BY_ANCHOR) and self.names and labels is not None and labels.ndim == 1:
                 sums = by_class(value.detach(), labels.to(value.device), len(self.names))
-                self._add(name, trainer.strategy.reduce(sums, reduce_op="sum"))  # a checkpoint is that of one process
+                self._add(name, trainer.strategy.reduce(sums, reduce_op="sum"))  # a checkpoint is of one process
         if batch_idx + 1 >= trainer.num_training_batches and self._sums:
             if trainer.is_global_zero and not trainer.fast_dev_run:  # pyright: ignore[reportAttributeAccessIssue]
                 self._write(trainer.current_epoch + 1, self._sums)
@@ -99,7 +99,7 @@ class Statistics(Callback):
 
 
 def by_class(sums: Float[Tensor, "2 n"], labels: Int[Tensor, " b"], classes: int) -> Float[Tensor, "2 c"]:
-    """Add the means of anchors by class, from their sums and counts (2, V·B), view-major, and count those with one."""
+    """Add the anchors' means by class, from sums and counts (2, V·B), view-major, and count the anchors with a mean."""
     classes_of_anchors = labels.repeat(sums.shape[1] // max(1, len(labels)))
     means = torch.stack([sums[0] / sums[1].clamp(min=1), (sums[1] > 0).to(sums.dtype)])
     return sums.new_zeros(2, classes).index_add_(1, classes_of_anchors, means)
@@ -107,12 +107,12 @@ def by_class(sums: Float[Tensor, "2 n"], labels: Int[Tensor, " b"], classes: int
 
 @final
 class Snapshots(Callback):
-    """Keep the embeddings that the loss received in the last step of the first epoch and of the last.
+    """A callback that keeps the loss's input embeddings in the last step of the first epoch and of the last.
 
-    Snapshots of losses whose forward takes `embeddings` are written to the run's batches.npz. At the end of every
-    epoch after the first, the last one is replaced, so that it is there however the training ends. A hook on the loss
-    reads the embeddings in these steps only; the training and its random numbers do not change. With several
-    processes, the rows are those of the first.
+    The embeddings are written to the run's batches.npz if the loss's forward takes `embeddings`. At the end of every
+    epoch after the first, the last snapshot is replaced, so it exists however the training ends. A hook on the loss
+    reads the embeddings in these steps only; the training and its random numbers do not change. With several processes,
+    the rows are the first one's.
 
     Args:
         run: The run to write to.
@@ -127,14 +127,14 @@ class Snapshots(Callback):
         self._hook: RemovableHandle | None = None
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        """Listen to the loss in the last step of an epoch."""
+        """Hook the loss in the last step of an epoch."""
         self._forget()
         loss: Any = pl_module.loss
         if _is_last(trainer, batch_idx) and EMBEDDINGS in LossSignature.by(type(loss)).names:
             self._hook = loss.register_forward_pre_hook(self._receive, with_kwargs=True)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Write what the loss received."""
+        """Write the embeddings that the loss received."""
         received = self._received
         self._forget()
         if received is None:
@@ -146,7 +146,7 @@ class Snapshots(Callback):
             save_snapshots(path, kept)
 
     def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
-        """Leave no hook behind."""
+        """Remove the hook."""
         self._forget()
 
     def _receive(self, loss: Any, views: tuple[Tensor, ...], named: Mapping[str, Any]) -> None:
@@ -159,7 +159,7 @@ class Snapshots(Callback):
 
 
 def _is_last(trainer: Trainer, batch_idx: int) -> bool:
-    """Return whether this step ends an epoch, or the training, and its process writes."""
+    """Return whether this step ends an epoch or the training, and this process writes."""
     ends = batch_idx + 1 >= trainer.num_training_batches or 0 < trainer.max_steps <= trainer.global_step + 1
     return ends and trainer.is_global_zero and not trainer.fast_dev_run  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -180,24 +180,24 @@ def _snapshot(trainer: Trainer, loss: Any, received: Tensor, batch: Batch) -> Sn
 
 @final
 class Collapse(Callback):
-    """Look at the embeddings of some batches, and say when they have collapsed.
+    """A callback that warns if the embeddings of a batch have collapsed.
 
         1 − ‖z̄‖² < 10⁻⁴,   z̄ the mean of the batch's normalised embeddings
 
     in the last batch of an epoch or of the training, or below 0.005 after 25 steps and again after 50: random networks
-    often begin there, and those that learn have left it by then. They are what the loss compares: embeddings, features
-    if there is no head, or means of feature maps. Nothing more is computed; with several processes they are those of
-    the first. A collapse is reported once.
+    often begin there, and learning ones have left it by then. The embeddings are the loss's: head outputs, features if
+    there is no head, or means of feature maps; with several processes, those of the first. Nothing more is computed. A
+    collapse is reported once.
 
     Args:
-        tell: Takes the warning.
+        tell: Receives the warning.
     """
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self.tell = tell
         self.collapsed = False
         self._rows: Tensor | None = None
-        self._narrow = 0  # how many of the early steps had too small a spread
+        self._narrow = 0  # early steps with too small a spread
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Ask for the embeddings in the last step of an epoch, or of the training, and in early steps."""
@@ -206,7 +206,7 @@ class Collapse(Callback):
         pl_module.observer = self._receive if early or _is_last(trainer, batch_idx) else None
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Measure how far the embeddings are spread."""
+        """Measure the spread of the embeddings."""
         rows, self._rows = self._rows, None
         if self.collapsed or rows is None or len(rows) < 2 or not torch.isfinite(rows).all():
             return
@@ -229,9 +229,9 @@ class Collapse(Callback):
 
 @final
 class Pace(Callback):
-    """Report after some steps how long one takes and when all will be done, if that takes more than a minute.
+    """A callback that reports, after some steps, the time per step and the end, if it is over a minute away.
 
-    `beside` returns the seconds that evaluations will take; `advice` on what may be faster ends the sentence.
+    `beside` returns the seconds that evaluations will take; the sentence ends with `advice` on speed.
     """
 
     def __init__(self, tell: Callable[[str], None], beside: Callable[[Trainer], float], advice: str = "") -> None:
@@ -242,12 +242,12 @@ class Pace(Callback):
         self._told = False
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        """Begin to count after the first step, in which memory is set up and networks are compiled."""
+        """Start counting after the first step, in which memory is set up and networks are compiled."""
         if self._first is None and trainer.global_step:
             self._first = trainer.global_step, time.monotonic()
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Tell it once enough steps have been counted."""
+        """Report the pace once enough steps have been counted."""
         steps = trainer.estimated_stepping_batches
         if self._told or self._first is None or math.isinf(steps):
             return

@@ -1,4 +1,4 @@
-"""Checkpoints of a run, written atomically, its curves, row by row, and the loggers of the tools that it asks for."""
+"""Checkpoints of a run, written atomically; its curves, row by row; and the loggers of the requested tools."""
 
 import csv
 import logging
@@ -33,13 +33,13 @@ RESUME_KEYS = {"optimizer_states", "lr_schedulers"}
 SECONDS_BETWEEN_ROWS = 5.0  # reading values synchronises an accelerator
 PACKAGES = ("tensorboard", "wandb", "mlflow")  # named like the tools
 TOOLS = (*PACKAGES, "csv")
-PROJECT = "likewise"  # where W&B and MLflow gather runs, unless their variables name another place
+PROJECT = "likewise"  # the project of runs in W&B and MLflow, unless their variables name another
 MLFLOW = "sqlite:///mlflow.db"  # where `mlflow ui` looks, too
 NAMING_TOOLS = ("wandb", "mlflow")  # tools that name a run themselves; a resumed run keeps the name
 
 
 class Terminated(SystemExit):
-    """The process received SIGTERM; what there was to save has been saved."""
+    """The exit of a process after SIGTERM, with anything unsaved saved first."""
 
     def __init__(self) -> None:
         super().__init__(TERMINATED)
@@ -47,11 +47,11 @@ class Terminated(SystemExit):
 
 @final
 class Checkpoints(Callback):
-    """Save the state of a training every epoch, every few minutes and at its end, and its curves.
+    """A callback that saves the state of a training every epoch, every few minutes and at its end, and its curves.
 
     Checkpoints are saved after a step of the optimizer, since accumulated gradients are not saved. Each is written
-    under a temporary name, fsync, and renamed; the previous one is kept. After SIGTERM, one more is saved and the
-    training ends.
+    under a temporary name, synced to disk, and renamed; the previous one is kept. After SIGTERM, one more is saved and
+    the training ends.
 
     Args:
         run: The run to save to.
@@ -87,7 +87,7 @@ class Checkpoints(Callback):
             self._curves.go_on(trainer.fit_loop.epoch_loop.batch_progress.total.ready)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Record what was logged, and save if it is time."""
+        """Record the logged values, and save a checkpoint if one is due."""
         number = trainer.fit_loop.epoch_loop.total_batch_idx
         every = int(getattr(trainer, "log_every_n_steps", 1))
         if trainer.is_global_zero and every and (number + 1) % every == 0:
@@ -106,7 +106,7 @@ class Checkpoints(Callback):
             raise Terminated
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Write the last rows, and a checkpoint where steps or time ran out within an epoch."""
+        """Write the last rows, and a checkpoint if steps or time ran out within an epoch."""
         self._curves.write()
         if self.saves and self._steps > self._saved:
             self.save(trainer)
@@ -121,7 +121,7 @@ class Checkpoints(Callback):
         new = self.run.folder / f"{self.run.checkpoint.name}.new"
         epochs: Any = trainer.fit_loop.epoch_progress
         for progress in (epochs.total, epochs.current):
-            # Lightning does not count the epoch that follows a resumption at the end of one, and would begin it again
+            # after a resumption at the end of an epoch, Lightning does not count the next one, and would begin it again
             progress.ready = progress.started = progress.processed + 1
         trainer.save_checkpoint(new)  # called by all processes; the first writes
         if trainer.is_global_zero:
@@ -187,7 +187,7 @@ class MetricsFile:
 
 
 def drop_checkpoints(run: Run, *, keep: bool) -> None:
-    """Remove the checkpoints of a finished run, or keep its weights, without what only resuming needs."""
+    """Remove the checkpoints of a finished run, or keep its weights, without the entries that only resuming needs."""
     if not keep:
         for path in (run.checkpoint, run.checkpoint_before, run.best):
             path.unlink(missing_ok=True)
@@ -204,7 +204,7 @@ def drop_checkpoints(run: Run, *, keep: bool) -> None:
 
 
 def readable(checkpoint: Path) -> bool:
-    """Return whether a checkpoint is there and whole."""
+    """Return whether a checkpoint exists and is complete."""
     try:
         with zipfile.ZipFile(checkpoint) as file:
             if file.testzip() is not None:
@@ -229,8 +229,8 @@ def check_tools(tools: Iterable[str]) -> None:
 def logging_to(tools: Iterable[str], run: Run) -> Generator[list[Logger]]:
     """Make the loggers of a training, and end them with it.
 
-    TensorBoard, W&B and CSV files are in a folder of the run that is named like the tool. W&B stays offline unless
-    WANDB_MODE or WANDB_API_KEY is set. MLflow keeps all runs in one database, mlflow.db in the current folder, unless
+    TensorBoard, W&B and CSV files are in a folder of the run named after the tool. W&B stays offline unless WANDB_MODE
+    or WANDB_API_KEY is set. MLflow keeps all runs in one database, mlflow.db in the current folder, unless
     MLFLOW_TRACKING_URI names a server. The names that W&B and MLflow give the run are written to run.json, and a
     resumed run keeps them.
     """
@@ -242,7 +242,7 @@ def logging_to(tools: Iterable[str], run: Run) -> Generator[list[Logger]]:
     }
     known: dict[str, str] = run.metadata.get("logged", {})
     level = logging.root.manager.disable
-    logging.disable(logging.WARNING)  # what MLflow logs while it makes the tables of a new database
+    logging.disable(logging.WARNING)  # MLflow's messages while it makes the tables of a new database
     try:
         made = {tool: makers[tool](run, known.get(tool)) for tool in dict.fromkeys(tools)}
     finally:
@@ -285,7 +285,7 @@ def _mlflow(run: Run, known: str | None) -> Logger:
 
 
 def flatten_options(options: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield options by their names on the command line, as numbers and strings; of a part its class first."""
+    """Yield options by their names on the command line, as numbers and strings; for a part, its class first."""
     for name, value in options.items():
         if is_spec(value):
             yield f"{before}{name}", str(value["class_path"]).rpartition(".")[2]

@@ -1,6 +1,6 @@
-"""The training part for Lightning's trainer: batches in an order given by seed and epoch, from any step on; views.
+"""The training part for Lightning's trainer: views, and batches in an order set by seed and epoch, from any step on.
 
-Inputs that are not in memory are read by worker processes; for an image that cannot be read another takes its place.
+Worker processes read inputs that are not in memory; another image replaces one that cannot be read.
 """
 
 import json
@@ -26,7 +26,7 @@ MISSING = -1
 
 
 class Position(NamedTuple):
-    """The state of a training: its epoch, the batches done in it, and which of how many processes this is."""
+    """The state of a training: its epoch, the finished batches in it, and the rank and number of processes."""
 
     epoch: int = 0
     batch: int = 0
@@ -39,9 +39,9 @@ class Position(NamedTuple):
 class Loader:
     """Batches of samples, split equally among the processes.
 
-    `position`, called when iteration starts, returns the state of the training; `workers` are processes that read
-    inputs not in memory; `lost` are the images that could not be read, by their numbers in the source. The inputs
-    are copied to an accelerator if they take at most a quarter of its free memory.
+    `position`, called at the start of an iteration, returns the state of the training; `workers` is the number of
+    processes that read inputs not in memory; `lost` holds the unreadable images by their numbers in the source. The
+    inputs are copied to an accelerator if they take at most a quarter of its free memory.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Loader:
         self._known = places[places >= 0].unique()  # not those of other parts
 
     def __len__(self) -> int:
-        """Count the batches of an epoch."""
+        """Return the number of batches in an epoch."""
         return self._length
 
     def __iter__(self) -> Iterator[Batch]:
@@ -120,7 +120,7 @@ class Loader:
         return batch
 
     def _add_negatives(self, batch: Batch, share: LocalBatch, whole: Tensor) -> None:
-        """Draw hard negatives for the whole batch, so that texts are as long on any process; skip unreadable ones."""
+        """Draw hard negatives for the whole batch, so texts are equally long on all processes; skip unreadable ones."""
         samples, rows, count = self.samples, batch["sample_index"], self.batches.negatives
         negatives = samples.negatives
         if negatives is None or not len(self._known):
@@ -135,7 +135,7 @@ class Loader:
         places = negatives.places[whole]
         for _ in range(width + len(self._known)):
             known = (places >= 0).sum(dim=1, keepdim=True)
-            order = turns.masked_fill(places < 0, 2.0).argsort(dim=1)  # a sample's own come first
+            order = turns.masked_fill(places < 0, 2.0).argsort(dim=1)  # a sample's own negatives come first
             chosen = places.gather(1, order.gather(1, torch.arange(count) % known.clamp(min=1)))
             chosen = chosen.where(known > 0, any_of_all)
             every, chosen = chosen.flatten(), chosen[shard]
@@ -155,7 +155,7 @@ class Loader:
         )
 
     def _inputs(self, order: Tensor, shard: slice, position: Position) -> "Iterator[Fetched]":
-        """Yield every batch that is left: from the device, from memory, or read on demand."""
+        """Yield the remaining batches: from the device, from memory, or read on demand."""
         inputs, counterparts, left, device = self.samples.inputs, self._others, order[position.batch :], position.device
         if on_demand(inputs) or on_demand(counterparts):
             yield from self._fetched(left, shard, position)
@@ -190,16 +190,16 @@ class Loader:
 
 
 class Fetched(NamedTuple):
-    """A process's share of a batch; of pairs with the other sides of the inputs."""
+    """A process's share of a batch; for pairs, also the other sides of the inputs."""
 
     inputs: Tensor  # (b, ...)
-    rows: Tensor  # that were read, (b,); MISSING where none could be
-    lost: dict[int, str]  # the files that could not be read, by their numbers in the source
+    rows: Tensor  # the rows read, (b,); MISSING where none could be
+    lost: dict[int, str]  # the unreadable files, by their numbers in the source
     counterparts: Tensor | None = None  # (b, ...)
 
 
 def _by_item(samples: Samples, alike: Tensor | None) -> Tensor:
-    """Return for each input of the other side, and each hard negative, the number of the pairs that it belongs to."""
+    """Return the number that the pairs of each other-side input, and of each hard negative, have in common."""
     if samples.counterparts is None or samples.negatives is None or alike is None:
         return torch.zeros(0, dtype=torch.int64)
     items, negative_items = samples.counterparts.items, samples.negatives.items
@@ -210,7 +210,7 @@ def _by_item(samples: Samples, alike: Tensor | None) -> Tensor:
 
 
 def _of_rows(inputs: Tensor | LazyInputs, rows: Tensor, whole: Tensor) -> Tensor:
-    """Return the inputs of some rows; those of texts as long as in the whole batch, on any process."""
+    """Return the inputs of some rows; texts are padded to the longest of the whole batch, on any process."""
     if isinstance(inputs, TokenRows):
         return inputs.padded(rows, inputs.longest(torch.cat([whole, rows])))
     return inputs[rows]
@@ -219,12 +219,12 @@ def _of_rows(inputs: Tensor | LazyInputs, rows: Tensor, whole: Tensor) -> Tensor
 @final
 @dataclass(frozen=True, eq=False)
 class Fetching(Dataset[Fetched]):
-    """The batches of an epoch: rows (batches, B), of which this process reads its own, each by one indexing operation.
+    """The batches of an epoch, rows (batches, B); this process reads its own, each batch by one indexing operation.
 
-    Where an input cannot be read, another sample of its class takes its place; without classes any other. Which one is
-    a function of the batch and its seed alone, whoever reads it. One that is not drawn already comes first; where many
-    are broken, two places may get the same. With `crops`, images are cropped where they are decoded, (b, V, ...), by
-    random numbers of the step's seed in `draws` and the place in the batch.
+    Another sample of its class replaces an unreadable input; without classes, any other sample does. The choice depends
+    only on the batch and its seed, not on the reading process. Samples outside the batch come first; if many are
+    broken, two places may get the same one. With `crops`, images are cropped on decoding, (b, V, ...), by random
+    numbers from the step's seed in `draws` and the place in the batch.
     """
 
     samples: Samples
@@ -266,12 +266,11 @@ class Fetching(Dataset[Fetched]):
         return read, [failure._replace(item=-1 - failure.item) if second else failure for second, failure in lost]
 
     def _others(self, batch: Tensor, position: int, seed: int) -> Iterator[Tensor]:
-        """Yield the samples that may take a place in a batch, in the order in which they are tried.
+        """Yield the candidates for a place in a batch, in the order of trial.
 
-        Those of its class that are not drawn with it are shuffled and dealt to all places of the class, so that two
-        places get different ones even if neither knows of the other. Then come those dealt to other places, and those
-        that are drawn already; at last those of other classes, unless samples belong together and each place has its
-        class.
+        First come undrawn samples of the same class. They are shuffled and dealt to all places of the class, so two
+        places get different ones without knowing of each other. Then come samples dealt to other places, then drawn
+        ones, and last other classes, unless samples belong together and each place has its class.
         """
         together = self.together or len(batch)
         first, offset = position // together * together, position % together
@@ -301,13 +300,13 @@ class TrainingData(lightning.LightningDataModule):
 
     Args:
         samples: The training part.
-        batches: How samples become batches. None: Views().
-        seed: Seed of everything random.
+        batches: The kind of batches. None: Views().
+        seed: Seed of all random numbers.
         workers: Processes that read inputs not in memory. None: one per core, up to 8.
 
     Attributes:
-        lost: The images that could not be read, by their numbers in the source: for each, another sample took its
-            place. After the training they are those of all processes, and a warning counts them.
+        lost: The unreadable images, by their numbers in the source; another sample replaced each. After the training
+            they are those of all processes, and a warning counts them.
 
     Example:
         >>> data = TrainingData(Samples(torch.rand(8, 3)), Views(batch_size=4))
@@ -327,7 +326,7 @@ class TrainingData(lightning.LightningDataModule):
         self.batches.fit(samples)
 
     def epoch_shape(self) -> tuple[int, int]:
-        """Return the batches of an epoch and the samples of each; a ValueError if the samples cannot fill them."""
+        """Return the batches per epoch and the samples per batch; raise a ValueError if samples cannot fill them."""
         steps, size = self.batches.order(self.samples, seed=derive_seed(self.seed, ORDER), epoch=0).shape
         return steps, size
 
@@ -338,7 +337,7 @@ class TrainingData(lightning.LightningDataModule):
         return loader
 
     def teardown(self, stage: str) -> None:
-        """Collect what no process could decode, and warn of it."""
+        """Collect the undecodable images of all processes, and warn of them."""
         if self.trainer is None or isinstance(self.samples.inputs, Tensor):
             return
         everyone = distributed.exchange_texts(json.dumps(list(self.lost.items())), self.trainer.strategy.root_device)

@@ -1,4 +1,4 @@
-"""The encoder of a training, or one for each side of pairs, with the weights that they begin with."""
+"""The encoder of a training, or one for each side of pairs, with initial weights."""
 
 import inspect
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ KINDS = {0: "texts", 1: "vectors", 3: "images"}
 def make_encoder(
     specs: dict[str, Any], train: Samples, resumed: Run | None, weights: str | None, network: nn.Module | None
 ) -> tuple[Encoder, str, list[str]]:
-    """Make the encoder with its first weights; return also where they are from, "" if random, and notes on them."""
+    """Make the encoder with its initial weights; also return their origin, "" if random, and notes on them."""
     known = None if resumed is None else resumed.initial_encoder()
     if resumed is not None and isinstance(known, Encoder):
         specs["encoder"] = resumed.metadata["parts"]["encoder"]
@@ -32,14 +32,14 @@ def make_encoder(
 
 
 def _encoder(specs: dict[str, Any], train: Samples, network: nn.Module | None = None) -> Encoder:
-    """Make the encoder, and note the Spec that rebuilds it; for FromRun, that is the one of the run's encoder."""
+    """Make the encoder, and record the Spec that rebuilds it; for FromRun, the Spec of the run's encoder."""
     shape = list(train.input_shape)
     spec = specs["encoder"] = fill_spec(specs["encoder"], Encoder, input_shape=shape)
     if network is None:
         encoder = instantiate(spec, Encoder)
     else:
         encoder = network if isinstance(network, Encoder) else Wrapped(train.input_shape, network)
-        if spec["init_args"].get("module") is not None:  # that of Given
+        if spec["init_args"].get("module") is not None:  # the module of Given
             spec = specs["encoder"] = recorded_spec(encoder)[0]
             spec["init_args"]["input_shape"] = shape
         if isinstance(encoder, Wrapped):
@@ -66,7 +66,7 @@ def make_towers(
     *,
     resumed: Run | None,
 ) -> tuple[Encoder, list[LossInput]]:
-    """Make the encoders of both sides of pairs, each with its head behind it, which the run keeps; note their Specs."""
+    """Make the encoders of both sides of pairs, each followed by its head, which the run keeps; record their Specs."""
     input_specs = as_list(specs.get("inputs"))
     if specs.get("inputs") == []:
         raise ValueError("expected SecondTower among the inputs for pairs, got none: leave out --inputs []")
@@ -109,7 +109,7 @@ def make_towers(
 
 
 def _with_head(specs: dict[str, Any], encoder: Encoder) -> tuple[Encoder, Spec]:
-    """Put a head behind an encoder, unless it is of an earlier run of pairs and has one; and return its Spec."""
+    """Add a head to an encoder, unless it has one from an earlier run of pairs; also return the Spec of the result."""
     if specs["head"] is not None and not isinstance(encoder, Projected):
         specs["head"] = fill_spec(specs["head"], Head, feature_dim=encoder.feature_dim)
         head = instantiate(specs["head"], Head)
@@ -120,7 +120,7 @@ def _with_head(specs: dict[str, Any], encoder: Encoder) -> tuple[Encoder, Spec]:
 
 
 def _usual(specs: Mapping[str, Any], first_spec: Spec, encoder: Encoder, counterparts: Samples) -> Spec:
-    """Return the other side's encoder where none is asked for: as asked for the first side's, with the same weights."""
+    """Return the default Spec of the other side's encoder: the first side's as requested, with the same weights."""
     if "from_run" in specs and "second" in Run.open(specs["from_run"]).metadata:
         return Spec(class_path="likewise.models.FromRun", init_args={"run": specs["from_run"], "side": "second"})
     if counterparts.input_shape == encoder.input_shape:
@@ -148,7 +148,7 @@ def _check_features(encoder: Encoder, inputs: Tensor | LazyInputs) -> None:
 
 
 def fill_spec(spec: Spec, base: type, **known: Any) -> Spec:
-    """Return a Spec with those of the known arguments that its class takes."""
+    """Return a Spec completed with the known arguments that its class takes."""
     parameters = inspect.signature(class_of(spec["class_path"], base)).parameters
     passed_on = base is Encoder and any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     filled = {name: value for name, value in known.items() if passed_on or name in parameters}
@@ -156,7 +156,7 @@ def fill_spec(spec: Spec, base: type, **known: Any) -> Spec:
 
 
 def normalize_spec(spec: Any) -> Any:
-    """Return a Spec, or a list of them, with arguments, and anything else as it is."""
+    """Return a Spec, or a list of them, with arguments; return anything else unchanged."""
     if isinstance(spec, list):
         return [normalize_spec(item) for item in spec]
     return {"init_args": {}, **spec} if is_spec(spec) else spec

@@ -1,4 +1,4 @@
-"""Fitting: Lightning's trainer for an assembled training, in one process or all launched ones; their batch norm."""
+"""Fitting: Lightning's trainer for an assembled training, in one or several processes, and batch norm across them."""
 
 import inspect
 import sys
@@ -32,13 +32,13 @@ OUR_PACKAGES = {"lightning", "likewise"}
 
 @final
 class Monitored(Callback):
-    """Refuse, after the first step, callbacks that monitor what is not logged; Lightning does so after an epoch.
+    """A callback that checks after the first step if monitored values are logged; Lightning checks after an epoch.
 
-    With a user's own callbacks or losses, which may log something later, the check is left to Lightning.
+    With a user's own callbacks or losses, which may log values later, the check is left to Lightning.
     """
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Compare what callbacks monitor with what the first step has logged, and with scores when there are some."""
+        """Compare the monitored values with those logged in the first step, and with scores if there are any."""
         callbacks: list[Any] = trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
         theirs = any(type(part).__module__.split(".")[0] not in OUR_PACKAGES for part in (*callbacks, pl_module.loss))
         every = next((callback.every for callback in callbacks if isinstance(callback, ValidationScores)), 0)
@@ -65,7 +65,7 @@ class Monitored(Callback):
 
 
 def trainer_of(options: Mapping[str, Any], callbacks: Sequence[Callback], checkpoints: Checkpoints | None) -> Trainer:
-    """Make the trainer from the user's options, or raise a ValueError unless they fit the processes launched."""
+    """Make the trainer from the user's options; raise a ValueError unless they fit the launched processes."""
     arguments = dict(options)
     theirs = as_list(arguments.pop("callbacks", None))
     arguments["logger"] = arguments.get("logger") or False  # otherwise Lightning makes one
@@ -81,7 +81,7 @@ def trainer_of(options: Mapping[str, Any], callbacks: Sequence[Callback], checkp
                     f"{arguments[name]}: leave it out"
                 )
         arguments |= launched_as
-        arguments["plugins"] = [*as_list(arguments.get("plugins")), TorchElasticEnvironment()]  # whoever launched them
+        arguments["plugins"] = [*as_list(arguments.get("plugins")), TorchElasticEnvironment()]  # for any launcher
         if arguments.get("strategy") in {None, "auto", "ddp"}:
             # buffers are not broadcast at every forward: queue and cache are the same on all processes anyway
             known = inspect.signature(DistributedDataParallel).parameters
@@ -104,7 +104,7 @@ def trainer_of(options: Mapping[str, Any], callbacks: Sequence[Callback], checkp
 def fit(ready: Assembled, trainer: Trainer, run: Run | None, *, compiled: bool = False) -> None:
     """Train, starting from the last readable checkpoint of the run, or anew without a run.
 
-    `compiled` is for encoder, head and momentum encoder, not for the loss. Terminated is raised after SIGTERM.
+    `compiled` applies to encoder, head and momentum encoder, not to the loss. Terminated is raised after SIGTERM.
     """
     if trainer.world_size > 1:
         synchronize(ready.module, trainer.strategy.root_device)
@@ -118,7 +118,7 @@ def fit(ready: Assembled, trainer: Trainer, run: Run | None, *, compiled: bool =
     except SIGTERMException as error:  # before the first step there is nothing to save
         raise Terminated from error
     except RuntimeError as error:
-        if "conditioned on metric" in str(error):  # a user's own callbacks might have logged it, so it shows no earlier
+        if "conditioned on metric" in str(error):  # a user's own callbacks might have logged it: not known earlier
             raise ValueError(" ".join(str(error).split())) from error
         raise
     except SystemExit as error:  # Lightning's answer to Ctrl-C
@@ -140,12 +140,12 @@ def _compile(module: Pretraining) -> None:
 
 
 def last_whole(run: Run) -> str | None:
-    """Return the newest checkpoint of a run, None if it has none; a ValueError if none can be read."""
+    """Return the newest readable checkpoint of a run, None if it has none; raise a ValueError if none can be read."""
     there = [path for path in (run.checkpoint, run.checkpoint_before) if path.exists()]
     for path in there:
         if readable(path):
             return str(path)
-        path.rename(path.with_suffix(".damaged"))  # so that it never replaces a readable one
+        path.rename(path.with_suffix(".damaged"))  # so it never replaces a readable one
     if there:
         raise ValueError(
             f"expected a checkpoint that can be read, got {len(there)} truncated in {run.folder}: train again with "
@@ -155,7 +155,7 @@ def last_whole(run: Run) -> str | None:
 
 
 def _agreed(run: Run | None) -> str | None:
-    """Return the checkpoint that the first process chooses: it alone looks, and puts a damaged one aside."""
+    """Return the checkpoint chosen by the first process, which alone looks for one and puts a damaged one aside."""
     there = () if run is None else (run.checkpoint, run.checkpoint_before)
     chosen = -1
     with distributed.agreement(CPU):
@@ -196,7 +196,7 @@ class GatheredBatchNorm(_BatchNorm):
     def _remember(self, mean: Tensor, variance: Tensor) -> None:
         if not self.training or self.running_mean is None or self.running_var is None:
             return
-        assert self.num_batches_tracked is not None  # noqa: S101 - it is there whenever the statistics are
+        assert self.num_batches_tracked is not None  # noqa: S101 - it exists whenever the statistics do
         self.num_batches_tracked.add_(1)
         by = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
         self.running_mean.lerp_(mean.to(self.running_mean.dtype), by)
@@ -211,17 +211,17 @@ class GatheredBatchNormAct(GatheredBatchNorm):
     act: nn.Module
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - PyTorch's name
-        """Normalise inputs (N, C, H, W), then drop and activate."""
+        """Normalise inputs (N, C, H, W), then apply dropout and activation."""
         return self.act(self.drop(super().forward(input)))
 
 
 def synchronize(module: nn.Module, device: torch.device) -> None:
-    """Let all batch normalisations within a module normalise the batch of all processes.
+    """Make all batch normalisations in a module normalise over the batch of all processes.
 
     Raises:
-        ValueError: One has a forward of its own, which would be lost, and is not timm's.
+        ValueError: A batch normalisation has a forward of its own, which would be lost, and is not timm's.
     """
-    layers = sys.modules.get("timm.layers")  # loaded wherever a network is timm's
+    layers = sys.modules.get("timm.layers")  # loaded if a network is timm's
     gathered = dict[nn.Module, type[GatheredBatchNorm]]()
     for name, part in module.named_modules():
         if not isinstance(part, _BatchNorm) or isinstance(part, nn.SyncBatchNorm):
@@ -235,7 +235,7 @@ def synchronize(module: nn.Module, device: torch.device) -> None:
         gathered[part] = GatheredBatchNormAct if acts else GatheredBatchNorm
     if device.type != "cuda":
         for part, synchronized in gathered.items():
-            part.__class__ = synchronized  # in place, with its tensors, which an optimizer may know
+            part.__class__ = synchronized  # in place, with its tensors, which an optimizer may hold
     elif layers is not None and GatheredBatchNormAct in gathered.values():
         layers.convert_sync_batchnorm(module)
     else:

@@ -1,7 +1,7 @@
-"""The launch of a training: as how many processes a launcher started it, which of them this is, and its SIGTERM.
+"""The launch of a training: its number of processes, the rank of this one, and the handling of SIGTERM.
 
-torchrun tells each process its place by environment variables; SLURM's own are translated into them. Nothing heavy is
-imported here, so that a mistake in an option is reported at once.
+torchrun gives each process its rank in environment variables; SLURM's are translated into them. Nothing heavy is
+imported here, so a mistake in an option is reported at once.
 """
 
 import os
@@ -11,8 +11,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from importlib import import_module
 
-TERMINATED = 143  # what a shell reports of a program that SIGTERM ended
-FIRST_PORT, PORTS = 15_000, 10_000  # so that two jobs on a node seldom meet
+TERMINATED = 143  # the exit status that a shell reports after SIGTERM
+FIRST_PORT, PORTS = 15_000, 10_000  # a wide range, so two jobs on a node seldom collide
 
 
 def processes() -> int:
@@ -21,12 +21,12 @@ def processes() -> int:
 
 
 def rank() -> int:
-    """Return which of the launched processes this is; 0 is the first, which alone writes files and evaluates."""
+    """Return the rank of this process; 0 is the first, which alone writes files and evaluates."""
     return number("RANK", number("SLURM_PROCID", 0)) if processes() > 1 else 0
 
 
 def local_processes() -> int:
-    """Return how many of the launched processes are on this machine."""
+    """Return the number of launched processes on this machine."""
     return number("LOCAL_WORLD_SIZE", processes())
 
 
@@ -49,14 +49,14 @@ def from_slurm() -> None:
 
 
 def check_alone(verb: str) -> None:
-    """Raise a ValueError if a launcher has started several processes of a verb that is done by one."""
+    """Raise a ValueError if a launcher has started several processes for a verb that runs in one."""
     if (launched := processes()) > 1:
         raise ValueError(f"expected one process for likewise {verb}, got {launched}: start it without torchrun or srun")
 
 
 @contextmanager
 def terminable(end: Callable[[], None]) -> Generator[None]:
-    """Answer SIGTERM with a call, which ends the block at once by raising, or later; only in the main thread."""
+    """Call a function on SIGTERM, which ends the block at once by raising, or later; only in the main thread."""
     try:
         before = signal.signal(signal.SIGTERM, lambda *_: end())
     except ValueError:  # not the main thread
@@ -69,7 +69,7 @@ def terminable(end: Callable[[], None]) -> Generator[None]:
 
 
 def number(variable: str, otherwise: int) -> int:
-    """Return an environment variable that is a whole number."""
+    """Return an environment variable as a whole number."""
     value = os.environ.get(variable) or str(otherwise)
     if not value.isdecimal():
         raise ValueError(f"expected the environment variable {variable} to be a whole number, got {value!r}: unset it")

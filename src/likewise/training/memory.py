@@ -1,4 +1,4 @@
-"""The memory that a training step takes, predicted before the first one, and how many inputs fit at a time."""
+"""The memory of a training step, predicted before the first one, and the number of inputs that fit at a time."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -20,19 +20,19 @@ from likewise.data import Batch
 from likewise.data.texts import PADDING
 from likewise.models.text_encoder import reads_texts
 
-TRIAL_INPUTS = 2, 4  # of the two trials
-TRIAL_TEXTS = 16, 32  # which are more, since texts are encoded by length, and so their lengths matter
-HEAP_FACTOR = 1.1  # how much larger the heap is than what is in use
-MAX_SHARE, MIN_REPORTED_SHARE = 0.9, 0.05  # of the memory at hand, that a step takes
+TRIAL_INPUTS = 2, 4  # inputs in each of the two trials
+TRIAL_TEXTS = 16, 32  # more, since texts are encoded by length, so their lengths matter
+HEAP_FACTOR = 1.1  # ratio of the heap to the memory in use
+MAX_SHARE, MIN_REPORTED_SHARE = 0.9, 0.05  # of the available memory, for a step
 CPU = torch.device("cpu")
-ALL_INPUTS = 2**31  # inputs at a time, if all of a process fit
+ALL_INPUTS = 2**31  # inputs at a time if all inputs of a process fit
 LIMIT_FILES = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 USAGE_FILES = ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes")
 STAT_FILES = ("/sys/fs/cgroup/memory.stat", "/sys/fs/cgroup/memory/memory.stat")
 
 
 class SavedMemory(NamedTuple):
-    """The bytes of what is kept for the backward: fixed, and for each of at most `inputs` inputs."""
+    """The bytes saved for the backward: a fixed number, and a number for each of at most `inputs` inputs."""
 
     fixed: float
     each: float
@@ -44,12 +44,13 @@ class SavedMemory(NamedTuple):
 
 
 class Need(NamedTuple):
-    """The bytes that a step takes beside weights and inputs, by the number n of inputs that are encoded at a time.
+    """The bytes of a step in addition to weights and inputs, by the number n of inputs encoded at a time.
 
         1.1 (weights + Σ_i k_i(n) + 2 max_i k_i(n)),   k_i the bytes of tensor i, which is kept for the backward
 
-    The weights' part: their gradients, the optimizer's state, and twice the largest of them, for its arithmetic. Twice
-    the largest of what is kept is for the gradients that flow past it; a tenth is what the heap cannot use.
+    The weights' part: their gradients, the optimizer's state, and twice the largest weight, for the optimizer's
+    arithmetic. Twice the largest saved tensor is for the gradients that flow past it; a tenth is memory that the heap
+    cannot use.
     """
 
     weights: int
@@ -58,7 +59,7 @@ class Need(NamedTuple):
 
     @property
     def inputs(self) -> int:
-        """Return how many inputs there are."""
+        """Return the number of inputs."""
         return max(line.inputs for line in self.sums)
 
     def of(self, inputs: int) -> int:
@@ -68,7 +69,7 @@ class Need(NamedTuple):
         return round(HEAP_FACTOR * (self.weights + kept + 2 * largest))
 
     def fitting(self, available: float) -> int:
-        """Return the largest of all inputs, half of them, a quarter ... that fits into these bytes; 2 if none does."""
+        """Return the most inputs that fit into these bytes, out of all, half, a quarter ...; 2 if none do."""
         inputs = self.inputs
         while inputs > TRIAL_INPUTS[0] and self.of(inputs) > available:
             inputs = -(-inputs // 2)
@@ -76,10 +77,10 @@ class Need(NamedTuple):
 
 
 def need(towers: Iterable[tuple[nn.Module, Tensor]], optimizer: Optimizer) -> Need:
-    """Predict what a step takes, from encodings of a few of its inputs, without a backward.
+    """Predict the memory of a step from encodings of a few of its inputs, without a backward.
 
-    Each of the networks, in training mode, has at least 4 inputs, (N, ...). Random numbers, batch statistics and
-    gradients stay as they were. What the loss keeps, which is mostly small and linear in the batch, is not counted.
+    Each network, in training mode, has at least 4 inputs, (N, ...). Random numbers, batch statistics and gradients stay
+    unchanged. The loss's saved tensors, mostly small and linear in the batch, are not counted.
     """
     sums, largest = list[SavedMemory](), list[SavedMemory]()
     for network, inputs in towers:
@@ -90,7 +91,7 @@ def need(towers: Iterable[tuple[nn.Module, Tensor]], optimizer: Optimizer) -> Ne
             fewer, more = (_saved_sizes(network, _select_inputs(inputs, count)) for count in few)
         line = partial(_line, few, len(inputs))
         sums.append(line(sum(fewer), sum(more)))
-        alike = len(fewer) == len(more)  # else they are other tensors: of other groups of texts, or by another method
+        alike = len(fewer) == len(more)  # else the tensors differ: other groups of texts, or another method
         largest += map(line, fewer, more) if alike else [line(max(fewer, default=0), max(more, default=0))]
     return Need(_weights(optimizer), sums, largest)
 
@@ -101,7 +102,7 @@ def _line(few: Sequence[int], inputs: int, fewer: float, more: float) -> SavedMe
 
 
 def _select_inputs(inputs: Tensor, count: int) -> Tensor:
-    """Return some inputs; of rows of tokens, whose padding is 0, some of every length, with the longest."""
+    """Return some inputs; for rows of tokens, padded with 0, some of every length, including the longest."""
     if inputs.ndim != 2 or inputs.is_floating_point():
         return inputs[:count]
     order = (inputs != PADDING).sum(dim=1).argsort(stable=True)
@@ -109,7 +110,7 @@ def _select_inputs(inputs: Tensor, count: int) -> Tensor:
 
 
 def _saved_sizes(encoder: nn.Module, inputs: Tensor) -> list[int]:
-    """Return the bytes of each tensor that is kept for the backward, weights and inputs left out."""
+    """Return the bytes of each tensor saved for the backward, except weights and inputs."""
     buffers = {name: buffer.clone() for name, buffer in encoder.named_buffers()}  # which a call may change
     excluded = {
         tensor.untyped_storage().data_ptr() for tensor in chain(encoder.parameters(), buffers.values(), [inputs])
@@ -123,7 +124,7 @@ def _saved_sizes(encoder: nn.Module, inputs: Tensor) -> list[int]:
         return tensor
 
     with torch.enable_grad(), saved_tensors_hooks(keep, lambda tensor: tensor):
-        # the output holds what is kept, so that no address is used twice
+        # the output keeps the saved tensors alive, so no address is used twice
         output = functional_call(encoder, buffers, (inputs,), tie_weights=False)
     del output
     return list(sizes.values())
@@ -136,21 +137,21 @@ def _weights(optimizer: Optimizer) -> int:
 
 
 def _states(optimizer: Optimizer) -> float:
-    """Return how many numbers an optimizer keeps for each weight, by a step of one like it."""
+    """Return how many numbers an optimizer keeps for each weight, from one step of a similar optimizer."""
     weight = nn.Parameter(torch.zeros(16, 16))
     weight.grad = torch.zeros_like(weight)
     group = {name: value for name, value in optimizer.param_groups[0].items() if name != "params"}
     try:
         alike = type(optimizer)([{"params": [weight], **group}], **optimizer.defaults)
         alike.step()
-    except (TypeError, ValueError, RuntimeError, AttributeError):  # one that takes or needs something else
+    except (TypeError, ValueError, RuntimeError, AttributeError):  # an optimizer that takes or needs other arguments
         return 2.0
     state = alike.state[weight]
     return sum(value.numel() for value in state.values() if isinstance(value, Tensor)) / weight.numel()
 
 
 def room(device: torch.device) -> int | None:
-    """Return the bytes at hand on a device, within the limits of a container; None if they are not known."""
+    """Return the available bytes on a device, within the limits of a container; None if unknown."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -181,11 +182,11 @@ def _number(path: str) -> int | None:
 
 @final
 class MemoryOfStep(Callback):
-    """Report before the first step what memory it takes; if there is less, encode fewer inputs at a time.
+    """A callback that reports a step's memory before the first, and encodes fewer inputs at a time if it is too much.
 
-    It is reported if it is over a twentieth of what is at hand. The number is chosen once, and kept in checkpoints.
-    All processes need it: the smallest of their numbers holds, and those on one machine share its memory. Nothing is
-    predicted of networks that are sharded, nor of batches below 4 inputs.
+    It is reported if it exceeds a twentieth of the available memory. The number of inputs is chosen once, and kept in
+    checkpoints. All processes need this callback: the smallest of their numbers applies, and processes on one machine
+    share its memory. Nothing is predicted for sharded networks or for batches below 4 inputs.
     """
 
     def __init__(self, tell: Callable[[str], None]) -> None:
@@ -194,7 +195,7 @@ class MemoryOfStep(Callback):
         self._done = False
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        """Predict, choose and tell, before the first step."""
+        """Predict, choose and report, before the first step."""
         if self._done:
             return
         self._done = True
@@ -231,11 +232,11 @@ class MemoryOfStep(Callback):
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what was chosen."""
+        """Return the chosen number of inputs."""
         return {"chosen": self._chosen}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on with what was chosen."""
+        """Continue with the chosen number of inputs."""
         self._chosen = state_dict["chosen"]
 
 

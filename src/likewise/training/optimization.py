@@ -1,4 +1,4 @@
-"""Optimization: which parameters are trained, at what rate, with what weight decay, and by which optimizer."""
+"""Optimization: the trained parameters, their learning rates and weight decay, and their optimizers."""
 
 import re
 from collections import defaultdict
@@ -23,14 +23,14 @@ BUT_LAST = re.compile(r"all[ -]but[ -](?:the[ -])?last(?:[ -](\d+))?(?:[ -]block
 
 @final
 class FineTuning:
-    """The parameters of an encoder that are trained, mostly after an earlier training, and their rates.
+    """The trained parameters of an encoder, usually a pretrained one, and their learning rates.
 
         rate of block b of B = rate · rate_factor · layer_decay^(B − b)
 
-    What is frozen keeps its weights bit for bit, its batch statistics too, and stays in evaluation mode, without
-    dropout. Until `unfreeze_epoch`, counted from 1, a gradient is computed and dropped. `freeze` may be "all", "all but
-    the last 3 blocks", names of parts, such as "layer1,layer2", and "batch statistics", alone or beside names: those of
-    all batch normalisations, whose weights are trained.
+    Frozen parts keep their weights and batch statistics bit for bit, and stay in evaluation mode, without dropout.
+    Until `unfreeze_epoch`, counted from 1, their gradients are computed and dropped. `freeze` may be "all", "all but
+    the last 3 blocks", or names of parts, such as "layer1,layer2". "batch statistics", alone or beside names, freezes
+    the statistics of all batch normalisations, whose weights are trained.
 
     Source:
         Decay by layer: J. Howard and S. Ruder, Universal Language Model Fine-tuning for Text Classification, 2018,
@@ -62,7 +62,7 @@ class FineTuning:
         self.rates: dict[nn.Parameter, float] = {}  # the factor of each parameter's learning rate
 
     def begin(self, encoder: Encoder) -> "FineTuning":
-        """Freeze the chosen parameters of an encoder; the head of one of two towers is trained."""
+        """Freeze the chosen parameters of an encoder; if it is one of two towers, its head is still trained."""
         network = _bare(encoder)
         blocks = blocks_of(network)
         self._frozen = [parameter for name in self._names for parameter in _chosen(network, blocks, name)]
@@ -77,33 +77,33 @@ class FineTuning:
         return self
 
     def rests(self, epoch: int) -> bool:
-        """Return whether something is frozen in an epoch, from 1 on."""
+        """Return whether anything is frozen in an epoch, counted from 1."""
         return (bool(self._frozen) or self.keeps_statistics) and (
             self.unfreeze_epoch is None or epoch < self.unfreeze_epoch
         )
 
     def settle(self, epoch: int, encoder: nn.Module, *copies: nn.Module) -> None:
-        """Put what is frozen of an encoder and its copies into evaluation mode, what no longer is into training mode.
+        """Put frozen parts of an encoder and its copies into evaluation mode, and unfrozen parts into training mode.
 
-        Parts are looked up anew, as batch norms are replaced where several processes train on GPUs.
+        Parts are looked up anew, since batch norms are replaced if several processes train on GPUs.
         """
         frozen = set(self._frozen)
         for name, part in _bare(encoder).named_modules() if frozen or self.keeps_statistics else ():
             parameters = list(part.parameters())
             keeps = self.keeps_statistics and isinstance(part, _BatchNorm)
             if keeps or (parameters and frozen.issuperset(parameters)):
-                for network in (encoder, *copies):  # of a momentum encoder, whose weights are no parameters
+                for network in (encoder, *copies):  # copies: momentum encoders, whose weights are no parameters
                     _bare(network).get_submodule(name).train(not self.rests(epoch))
 
     def drop_gradients(self, epoch: int) -> None:
-        """Drop the gradients of what is still frozen, so that the optimizer skips it."""
+        """Drop the gradients of parameters that are still frozen, so the optimizer skips them."""
         if self.rests(epoch):
             for parameter in self._frozen:
                 parameter.grad = None
 
 
 def _chosen(encoder: nn.Module, blocks: list[Block], part_name: str) -> list[nn.Parameter]:
-    """Return the parameters below a name, wherever it stands among the names of the parts they are in."""
+    """Return the parameters with the part's name anywhere in their dotted names."""
     if part_name == ALL:
         return list(encoder.parameters())
     names = names_of([block.name for block in blocks])
@@ -127,7 +127,7 @@ def _chosen(encoder: nn.Module, blocks: list[Block], part_name: str) -> list[nn.
 
 
 def _bare(network: nn.Module) -> nn.Module:
-    """Return the encoder of one of two towers, whose head is trained."""
+    """Return the encoder without the head that a tower has."""
     return network.encoder if isinstance(network, Projected) else network
 
 
@@ -137,9 +137,9 @@ def optimizer_of(
     rate_factors: Mapping[nn.Parameter, float] | None = None,
     makers: Mapping[nn.Module, OptimizerCallable] | None = None,
 ) -> Optimizer:
-    """Make an optimizer with factors of learning rates, and without weight decay on biases and normalisations.
+    """Make an optimizer with factors for learning rates, and without weight decay on biases and normalisations.
 
-    These are the parameters with fewer than two dimensions. `makers` make the optimizers of parts that have their own.
+    These are the parameters with fewer than two dimensions. `makers` make the optimizers of parts with their own.
     """
     factors, apart = rate_factors or {}, dict[nn.Parameter, OptimizerCallable]()
     for part, other in (makers or {}).items():
@@ -178,7 +178,7 @@ def _optimizer(
 
 @final
 class Together(Optimizer):
-    """Several optimizers of different parameters that step as one; a schedule scales the rate of each."""
+    """Several optimizers of different parameters that step together; a schedule scales the rate of each."""
 
     def __init__(self, optimizers: Sequence[Optimizer]) -> None:
         super().__init__([dict(group) for optimizer in optimizers for group in optimizer.param_groups], {})
@@ -186,7 +186,7 @@ class Together(Optimizer):
         self.param_groups = [group for optimizer in optimizers for group in optimizer.param_groups]
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Evaluate the closure once, and step with each."""
+        """Evaluate the closure once, and step with each optimizer."""
         with torch.enable_grad():
             loss = None if closure is None else closure()
         for optimizer in self.optimizers:
@@ -194,11 +194,11 @@ class Together(Optimizer):
         return loss
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the states of all."""
+        """Return the states of all optimizers."""
         return {"optimizers": [optimizer.state_dict() for optimizer in self.optimizers]}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Load what `state_dict` returned; the groups stay this optimizer's, too."""
+        """Load the result of `state_dict`; the groups stay shared with this optimizer."""
         for optimizer, state in zip(self.optimizers, state_dict["optimizers"], strict=True):
             optimizer.load_state_dict(state)
         self.param_groups = [group for optimizer in self.optimizers for group in optimizer.param_groups]

@@ -31,12 +31,12 @@ from likewise.training.optimization import FineTuning, OptimizerCallable, optimi
 from likewise.training.schedule import Cosine, Schedule
 
 STEPS_BETWEEN_CHECKS = 50  # reading a value synchronises an accelerator; on a CPU every step is checked
-SCORES_AT_ONCE = 2**22  # how many scores of classes are read at a time
+SCORES_AT_ONCE = 2**22  # class scores read at a time
 
 
 @final
 class Pretraining(lightning.LightningModule):
-    """Train an encoder with a loss. The names of the loss's forward say what it is given.
+    """A Lightning module that trains an encoder with a loss; the argument names of the loss's forward select inputs.
 
         z = g(f(views)),   minimise loss(what its forward names)
 
@@ -48,18 +48,18 @@ class Pretraining(lightning.LightningModule):
         head: g, used only in training. It is dropped if the loss does not read embeddings. None: no head.
         loss: The loss. The values in its `last` are logged, vectors by their mean; those for `Statistics` are not.
         optimizer: Makes the optimizer, such as `torch.optim.AdamW` or a partial of it.
-        inputs: Inputs of the loss beyond what every batch has and what it requires. None: what it recommends.
+        inputs: Inputs of the loss beyond those of every batch and those it requires. None: the ones it recommends.
         samples: The training part, for the kind and number of its labels. None: labels are of the loss's kind, and
             there are no prototypes.
         schedule: Schedule of the learning rate. None: a cosine to 0.
-        chunk_size: Inputs that are encoded at a time, so that a batch may be larger than the memory for its
-            activations; the loss is that of the whole batch. See `likewise.models.in_chunks`. None: all.
+        chunk_size: Inputs encoded at a time. The activations of a batch may exceed the memory, and the loss is still
+            that of the whole batch. See `likewise.models.in_chunks`. None: all.
         temperature_rate_factor: Factor of a learned temperature's learning rate.
-        fine_tuning: What of the encoder is trained, and at what rate. None: all, at the optimizer's.
+        fine_tuning: The trained parameters of the encoder and their learning rates. None: all, at the optimizer's rate.
 
     Attributes:
         inputs: The `LossInputs` in force.
-        observer: Called with each step after its loss, if it is set.
+        observer: Called with each step after its loss, if set.
 
     Raises:
         ValueError: The loss is not reduced, has an argument that no input supplies, or takes other labels; see
@@ -89,7 +89,7 @@ class Pretraining(lightning.LightningModule):
         fine_tuning: FineTuning | None = None,
     ) -> None:
         super().__init__()
-        self._objective = (loss,)  # a tuple, so that the state of the loss within has one name
+        self._objective = (loss,)  # a tuple, so the state of the inner loss has only one name
         loss = loss.loss if isinstance(loss, Matryoshka) else loss
         if getattr(loss, "reduction", "mean") == "none":
             raise ValueError("expected a loss with reduction mean or sum, one value per batch, got none: choose mean")
@@ -117,7 +117,7 @@ class Pretraining(lightning.LightningModule):
 
     @property
     def second(self) -> Encoder | None:
-        """The network that encodes the other side of pairs; None where there is no other side."""
+        """The network that encodes the other side of pairs; None if there is no other side."""
         for loss_input in self.inputs.all:
             if isinstance(loss_input, SecondTower):
                 return self.encoder if loss_input.shared else loss_input.tower
@@ -125,15 +125,15 @@ class Pretraining(lightning.LightningModule):
 
     @property
     def predicts(self) -> bool:
-        """Whether something is trained to classify features; see `with_predictions`."""
+        """Whether a classifier of features is trained; see `with_predictions`."""
         return any(type(loss_input).predicted is not LossInput.predicted for loss_input in self.inputs.all)
 
     @torch.no_grad()
     def with_predictions(self, features: Features) -> Features:
-        """Add scores of the classes or labels by what was trained to classify features, if something was.
+        """Add the scores of the classes or labels from the trained classifier, if there is one.
 
-        A linear classifier gives logits, label prototypes the cosines of embeddings and prototypes. Those of a training
-        part are left out if there are more than 2²⁷: nothing is evaluated by them.
+        A linear classifier gives logits, label prototypes the cosines of embeddings and prototypes. A training part
+        gets none if there would be more than 2²⁷: nothing is evaluated by them.
         """
         if features.part == "train" and len(features) * len(features.names) > MAX_TRAINING_SCORES:
             return features
@@ -148,7 +148,7 @@ class Pretraining(lightning.LightningModule):
         return features
 
     def predictor(self, features: FeatureParts) -> LinearPredictor | None:
-        """Return the predictor behind `with_predictions`, calibrated on validation, if a run can keep it."""
+        """Return the predictor behind `with_predictions`, calibrated on the validation part, if a run can keep it."""
         train, validation, _ = (part.as_trained() for part in features)
         alike = validation.names == train.names  # no new classes
         chosen_by = labelled_validation(validation) if alike else train[torch.arange(0)]
@@ -168,7 +168,7 @@ class Pretraining(lightning.LightningModule):
         return None
 
     def step_of(self, batch: Batch) -> Step:
-        """Return the step that a batch is trained in, of which nothing is computed yet."""
+        """Return the training step of a batch, with nothing computed yet."""
         momentum, keyed = self.inputs.momentum, self.inputs.signature.keyed
         slow = None if momentum is None else momentum.slow
         return Step(batch, self.encoder, self.head, slow=slow, keyed=keyed, chunk_size=self.chunk_size)
@@ -179,7 +179,7 @@ class Pretraining(lightning.LightningModule):
         views, named = self.inputs.arguments(step)
         for name, value in {"embeddings": views, **named}.items():
             for rows in value if isinstance(value, tuple) else (value,):
-                if isinstance(rows, Tensor) and rows.requires_grad:  # what the network makes; the rest can't diverge
+                if isinstance(rows, Tensor) and rows.requires_grad:  # made by the network; the rest can't diverge
                     self._check_finite(name, rows, batch_idx)
         loss = self._objective[0](*views, **named)
         if loss.ndim:
@@ -193,23 +193,23 @@ class Pretraining(lightning.LightningModule):
         return loss
 
     def train(self, mode: bool = True) -> "Pretraining":
-        """Set training mode, in which what is frozen stays in evaluation mode."""
+        """Set training mode; frozen parts stay in evaluation mode."""
         super().train(mode)
         if mode:
             self._apply_freeze()
         return self
 
     def on_train_start(self) -> None:
-        """Put what is frozen into evaluation mode, also where a resumed training begins within an epoch."""
+        """Put frozen parts into evaluation mode, even if a resumed training begins within an epoch."""
         self._apply_freeze()
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
-        """Unfreeze what is trained from this epoch on."""
+        """Unfreeze the parts that are trained from this epoch on."""
         if batch_idx == 0:
             self._apply_freeze()
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
-        """Drop the gradients of what is frozen, before they are clipped."""
+        """Drop the gradients of frozen parameters before clipping."""
         self.fine_tuning.drop_gradients(self.current_epoch + 1)
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
@@ -218,8 +218,8 @@ class Pretraining(lightning.LightningModule):
         self.inputs.after_update()
 
     def configure_optimizers(self) -> Any:
-        """Make the optimizer and its schedule, which steps with every optimizer step."""
-        self.trainer.fit_loop.setup_data()  # it tells how many steps an epoch has
+        """Make the optimizer and its schedule, which advances with every optimizer step."""
+        self.trainer.fit_loop.setup_data()  # determines the number of steps in an epoch
         steps = self.trainer.estimated_stepping_batches
         if math.isinf(steps) and self._timer() is None:
             raise ValueError(
@@ -241,7 +241,7 @@ class Pretraining(lightning.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def _fit_schedule(self, steps: float, rate: float) -> None:
-        """Fit the schedule into a training of `steps` steps; raise a ValueError if it would train nothing."""
+        """Fit the schedule to a training of `steps` steps; raise a ValueError if it would train nothing."""
         finite = range(int(steps) if math.isfinite(steps) else 0)
         of_epoch, until = self._steps_of_epoch(), self.fine_tuning.unfreeze_epoch
         if finite and math.isfinite(of_epoch):

@@ -1,4 +1,4 @@
-"""The processes of a training: joined as a launcher's variables describe, checked to agree, and of one precision."""
+"""The processes of a training: a group from a launcher's variables, checks that they agree, and one precision."""
 
 import os
 import re
@@ -23,14 +23,14 @@ PORT_TAKEN = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)
 BACKEND_ERROR = re.compile(r"gloo|nccl", re.IGNORECASE)
 REMEDY = "start all with the same command and the same versions"
 CPU = torch.device("cpu")
-_trainings = count()  # of this process, each with its own keys in torchrun's store, which outlives them
+_trainings = count()  # trainings of this process, each with its own keys in torchrun's store, which outlives them
 
 
 @contextmanager
 def process_group(facts: Mapping[str, str], minutes: float) -> Generator[None]:
-    """Join the processes that were launched, if there are several, until the block ends; refuse facts that differ.
+    """Join the launched processes, if there are several, until the block ends; refuse facts that differ between them.
 
-    `minutes` is how long to wait for a process that does not answer, now and in every exchange of the group.
+    `minutes` is the time to wait for a process that does not answer, now and in every exchange of the group.
     """
     if not minutes > 0:
         raise ValueError(f"expected --timeout_minutes above 0, got {minutes}: 30 is the default")
@@ -75,7 +75,7 @@ def send_weights(*modules: nn.Module) -> None:
 
 
 def shutdown() -> None:
-    """Leave the group, if there is one: what follows is done by this process alone."""
+    """Leave the group, if there is one; this process then works alone."""
     if dist.is_initialized():
         dist.destroy_process_group()
 
@@ -98,16 +98,16 @@ def _explain(error: RuntimeError, minutes: float) -> ValueError:
 
 
 def precision_of(module: nn.Module, device: torch.device) -> str:
-    """Return "bf16-mixed" if the network gains by it on the devices of all processes, else "32-true".
+    """Return "bf16-mixed" if the network gains from it on the devices of all processes, else "32-true".
 
-    It is a rule, so that a machine always chooses the same.
+    The choice follows a fixed rule, so a machine always makes the same one.
     """
     gains = gains_by_bfloat16(module, device)
     return "bf16-mixed" if all(each for (each,) in distributed.exchange((int(gains),), CPU)) else "32-true"
 
 
 def gains_by_bfloat16(module: nn.Module, device: torch.device) -> bool:
-    """Return whether this device multiplies bfloat16; a processor trains depthwise convolutions faster in float32."""
+    """Return whether a device trains a network faster in bfloat16; with depthwise convolutions, processors do not."""
     convolutions = [layer for layer in module.modules() if isinstance(layer, nn.Conv2d)]
     depthwise = any(1 < layer.groups == layer.in_channels for layer in convolutions)
     return machine.multiplies_bfloat16(device) and not (device.type == "cpu" and depthwise)

@@ -8,25 +8,25 @@ from typing import final
 from likewise.instantiate import Described, describe
 from likewise.runs.scores import format_count
 
-MAX_WARMUP_SHARE = 0.5  # largest fraction of a training that a warm-up takes
+MAX_WARMUP_SHARE = 0.5  # largest fraction of a training for the warm-up
 
 
 class Schedule(Described, ABC):
     """Abstract: a factor for all learning rates at each step."""
 
     def __repr__(self) -> str:
-        """Name what it is set to."""
+        """Describe the schedule by its settings."""
         return describe(self)
 
     @abstractmethod
     def factor(self, epoch: float, share: float) -> float:
-        """Return the factor, after some epochs, with a fraction.
+        """Return the factor after `epoch` epochs, at the fraction `share` of the training.
 
-        `share` is the fraction of the training that is done: of its steps, or of its time if that ends it sooner.
+        The fraction is of the training's steps, or of its time if that ends it sooner.
         """
 
     def within(self, steps: int, of_epoch: int) -> "Schedule":
-        """Return the schedule for a training of `steps` steps, `of_epoch` in an epoch: itself, as a rule."""
+        """Return the schedule for a training of `steps` steps, `of_epoch` in each epoch; by default this one."""
         del steps, of_epoch
         return self
 
@@ -39,17 +39,17 @@ class Cosine(Schedule):
     \eta(s) = e + (1 - e) \, \frac{1 + \cos \pi \frac{s - w}{1 - w}}{2}
     $$
 
-    at the fraction s of the training, after a warm-up that takes the fraction w of it: at most half. A longer one is
-    shortened, with a warning where the training has a number of steps.
+    at the fraction s of the training, after a warm-up over the fraction w: at most half. A longer warm-up is shortened,
+    with a warning if the training has a number of steps.
 
     Args:
         warmup_epochs: Epochs of warm-up, in which the factor rises to 1. SupContrast uses 10 for batches over 256.
-        warmup_share: The warm-up as a fraction of the training, where it is not given in epochs.
+        warmup_share: The warm-up as a fraction of the training, if it is not given in epochs.
         warmup_start: The factor at the first step, if there is a warm-up.
         end: The factor at the end, e.
 
     Raises:
-        ValueError: A number is negative, or the fraction above a half.
+        ValueError: A number is negative, or the fraction is above one half.
 
     Source:
         Loshchilov, Hutter, "SGDR: Stochastic Gradient Descent with Warm Restarts", 2017, equation 5, without restarts.
@@ -101,7 +101,7 @@ class Cosine(Schedule):
 
 @final
 class Constant(Schedule):
-    """Always 1.
+    """The constant factor 1.
 
     Example:
         >>> Constant().factor(3.0, 0.5)
@@ -114,11 +114,11 @@ class Constant(Schedule):
 
 @final
 class Steps(Schedule):
-    """Multiplied by a number at each of some epochs.
+    """A factor, multiplied by a number at given epochs.
 
     Args:
         epochs: The epochs, in increasing order.
-        by: The number, or one for each of the epochs.
+        by: The number, or one for each epoch.
 
     Raises:
         ValueError: The epochs do not increase, or the number of factors differs.

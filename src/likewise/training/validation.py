@@ -20,34 +20,34 @@ from likewise.training.assembly import prepared
 from likewise.training.callbacks import VALIDATION
 
 MAX_SAMPLES = 10_000  # of each part, enough for a curve
-RANK_SAMPLES = 2000  # of which the effective rank is taken
-MIN_CHOOSING_SAMPLES = 100  # validation samples for the best epoch to be kept by default, if weights are random
+RANK_SAMPLES = 2000  # for the effective rank
+MIN_CHOOSING_SAMPLES = 100  # least validation samples to keep the best epoch by default, if weights are random
 RANK = Metric("effective rank", "plain", "neither")
 
 
 @final
 class Validation(Callback):
-    """Evaluate the validation part before the first step, as epoch 0, and every few epochs; save the scores.
+    """A callback that evaluates and scores the validation part at the start, as epoch 0, and every few epochs.
 
-    The evaluation is that of the run's own classifier if the loss is one of logits alone; else kNN (k = 20, weighted by
-    similarity) if the validation classes or labels are also trained on, and retrieval if they are not. Of pairs it is
+    If the loss takes logits alone, the run's own classifier is evaluated; otherwise kNN (k = 20, weighted by
+    similarity) if the validation classes or labels are also trained on, and retrieval if they are not. For pairs it is
     retrieval of one side by the other. Without labels or pairs nothing is evaluated. At most 10,000 samples of each
-    part, chosen at random, are encoded; of new classes, whole classes; for episodes as many of every class, and no
-    fewer than an episode takes. The random numbers of the training do not change.
+    part, chosen at random, are encoded: whole classes if they are new; for episodes, equally many of every class, and
+    no fewer than an episode takes. The random numbers of the training do not change.
 
     The effective rank of the validation features, of at most 2,000 samples, is saved too; nothing is selected by it.
 
     Args:
         run: The run to save scores to.
         parts: The training and validation samples.
-        every: Epochs between evaluations, of which the last epoch is one, also where steps or time end within it; 0: no
-            evaluation.
-        evaluations: Evaluations to try instead; the first of them that applies is used.
+        every: Epochs between evaluations; 0: no evaluation. The last epoch is evaluated too, even if steps or time end
+            within it.
+        evaluations: Evaluations to try instead; the first applicable one is used.
         told: Called with the scores of an evaluation.
-        progress: Wraps what is encoded and evaluated.
-        keep_best: Whether to save all weights, as `Run.best`, at the epoch with the best score by a metric that
-            selects (accuracy, mAP, precision@1 or recall@1): the first of equals, and the encoder as it began only if
-            no epoch is as good. None: where there is such a score.
+        progress: Wraps the iterations of encoding and evaluation.
+        keep_best: Whether to save all weights, as `Run.best`, at the epoch with the best score by a metric that selects
+            (accuracy, mAP, precision@1 or recall@1): the first of equals, and the initial encoder only if no epoch is
+            as good. None: if there is such a score.
         workers: Processes that read inputs not in memory. None: one per core, up to 8.
 
     Raises:
@@ -82,10 +82,10 @@ class Validation(Callback):
         self._progress = progress
         self._workers = workers
         self._evaluated = 0  # the step of the last evaluation
-        self.seconds = 0.0  # how long the last evaluation took
+        self.seconds = 0.0  # duration of the last evaluation
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Evaluate the encoder as it begins."""
+        """Evaluate the initial encoder."""
         self._evaluated = trainer.global_step
         if self.every and not trainer.global_step:
             self._evaluate(trainer, pl_module, 0)
@@ -96,7 +96,7 @@ class Validation(Callback):
             self._evaluate(trainer, pl_module, trainer.current_epoch + 1)
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Evaluate where time ran out within an epoch."""
+        """Evaluate if time ran out within an epoch."""
         if self.every and self._evaluated < trainer.global_step:
             self._evaluate(trainer, pl_module, trainer.current_epoch)  # Lightning has counted it
 
@@ -126,7 +126,7 @@ class Validation(Callback):
         self.seconds = time.monotonic() - started
 
     def seconds_left(self, trainer: Trainer) -> float:
-        """Return how long the evaluations that follow will take, if each takes as long as the last."""
+        """Return the duration of the remaining evaluations, if each takes as long as the last."""
         if not self.every:
             return 0.0
         steps = float(trainer.estimated_stepping_batches) - trainer.global_step
@@ -168,13 +168,12 @@ class Validation(Callback):
 
 @final
 class ValidationScores(Callback):
-    """Log the scores of an epoch that was validated, on every process, and end a training that no longer gets better.
+    """A callback that logs validation scores on every process, and ends a training that no longer improves.
 
-    Other callbacks may monitor them as validation/<evaluation>/<metric>. With `patience` the training ends once
-    that many validations in a row were no better than the best epoch, by the score that `best_epoch` takes, and
-    `told` is called with the best epoch and the last. All is seen from the scores that `Validation`, which is of
-    the first process alone and comes before, has saved in the run; so a training that is resumed ends where it
-    would have ended.
+    Other callbacks may monitor the scores as validation/<evaluation>/<metric>. With `patience` the training ends once
+    that many validations in a row were no better than the best epoch, by the score of `best_epoch`, and `told` is
+    called with the best epoch and the last. The scores are read from the run, where `Validation`, which comes before
+    and only on the first process, has saved them; so a resumed training ends where it would have ended.
     """
 
     def __init__(
@@ -188,7 +187,7 @@ class ValidationScores(Callback):
         self._told = told
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """End at once where a training was stopped after its last epoch."""
+        """End at once if the training was stopped after its last epoch."""
         self._end(trainer, trainer.current_epoch)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -199,7 +198,7 @@ class ValidationScores(Callback):
         saved = self.run.scores if trainer.is_global_zero else ()
         scores = {logged_as(score): score.value for score in saved if score.epoch == epoch and score.group == ALL}
         for name, value in trainer.strategy.broadcast(scores).items():
-            pl_module.log(name, value, batch_size=1, logger=False)  # `Validation` tells loggers
+            pl_module.log(name, value, batch_size=1, logger=False)  # `Validation` reports to loggers
         self._end(trainer, epoch)
 
     def _end(self, trainer: Trainer, epoch: int) -> None:
@@ -212,7 +211,7 @@ class ValidationScores(Callback):
                 self._told(best_score.epoch, epoch)
 
     def _since_best(self, epoch: int) -> tuple[Score | None, int]:
-        """Return the best score up to an epoch, and how many there were since; those of repeated epochs come again."""
+        """Return the best score up to an epoch, and the number of scores since; repeated epochs are scored again."""
         first = best_epoch(self.run)
         scores = [] if first is None else [score for score in _alike(self.run, first, until=epoch) if score.epoch]
         best_score = best(scores)
@@ -220,7 +219,7 @@ class ValidationScores(Callback):
 
 
 def check_that_choose(parts: Parts, every: int, what: str, option: str) -> None:
-    """Raise a ValueError unless there will be validation scores for what an option does with them."""
+    """Raise a ValueError unless there will be validation scores for an option that needs them."""
     if every == 0:
         raise ValueError(
             f"expected validation scores to {what}, got none: give validation_epochs above 0, and evaluations other "
@@ -240,7 +239,7 @@ def is_due(trainer: Trainer, batch_idx: int, every: int) -> bool:
 
 
 def logged_as(score: Score) -> str:
-    """Return what a validation score is logged as."""
+    """Return the name under which a validation score is logged."""
     return f"{VALIDATION}{score.evaluation}/{score.metric}"
 
 

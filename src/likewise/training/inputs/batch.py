@@ -114,15 +114,15 @@ class EpisodeMaps(ClassParameters, LossInput):
     map_logits      logits of all training classes for every cell of every image, (B, H, W, C), by a linear layer
     map_labels      the training class that each of these cells shows, (B, H, W)
 
-    Where queries are mixed, a cell shows the image that covers more than half of it.
+    In mixed queries, a cell shows the image that covers more than half of it.
 
     Args:
         mask: Whether one cell, drawn for each step, is set to zero in all support maps, after the mean over shots.
         rate_factor: Factor of the linear layer's learning rate.
 
     Raises:
-        ValueError: The factor is not positive; the encoder has no maps, or maps of a single cell, of which a mask
-            leaves nothing.
+        ValueError: The factor is not positive; the encoder has no maps, or maps of a single cell, which a mask would
+            empty.
 
     Source:
         C. Liu et al., Learning a Few-shot Embedding Model with Contrastive Learning, 2021, sections 3.2 and 3.3.
@@ -141,7 +141,7 @@ class EpisodeMaps(ClassParameters, LossInput):
         channels = context.encoder.map_shape[0]
         if self.mask:
             _check_cells(context.encoder, "to mask one", "mask none, by --inputs EpisodeMaps --inputs.mask false")
-        with suppress(ValueError):  # images that are not mixed need none
+        with suppress(ValueError):  # unmixed images need none
             self._grid = context.encoder.cell_grid
         if "map_logits" in context.signature.names:
             self.linear = nn.Linear(channels, context.num_labels)
@@ -151,7 +151,7 @@ class EpisodeMaps(ClassParameters, LossInput):
         if not (isinstance(batches, Episodes) and batches.mix):
             return
         _check_cells(context.encoder, "for mixed queries", "mix none, by --batches.mix false")
-        _ = context.encoder.cell_grid  # or an error that says what to do
+        _ = context.encoder.cell_grid  # or an error with a remedy
 
     def query_maps(self, step: Step) -> Float[Tensor, "e q d h w"]:
         return step.by_episode(step.maps)[1].flatten(1, 2)
@@ -179,7 +179,7 @@ class EpisodeMaps(ClassParameters, LossInput):
         return torch.cat([whole, shown], dim=2).flatten(0, 2)
 
     def _shown(self, step: Step, classes: Int[Tensor, "e q"]) -> Int[Tensor, "e q h w"]:
-        """Return for each cell of a query the class of the image that it shows."""
+        """Return the class of the image that each cell of a query shows."""
         height, width = step.maps.shape[-2:]
         ours = classes[..., None, None].expand(*classes.shape, height, width)
         mix = step.batch.get("mix")

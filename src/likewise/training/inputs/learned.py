@@ -19,7 +19,7 @@ from likewise.training.inputs.loss_input import InputContext, LossInput, LossSig
 
 
 class WithRate(nn.Module):
-    """Mixed into inputs with parameters whose learning rate has a factor of its own."""
+    """A mixin for inputs whose parameters have a learning rate factor of their own."""
 
     def __init__(self, rate_factor: float = 1.0) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class WithRate(nn.Module):
 
 
 class ClassParameters(WithRate):
-    """Mixed into inputs with parameters for each class or label, which may have an optimizer of their own."""
+    """A mixin for inputs with parameters for each class or label, which may have an optimizer of their own."""
 
     def __init__(self, rate_factor: float = 1.0, *, lr: float | None = None, optimizer: str | None = None) -> None:
         super().__init__(rate_factor)
@@ -119,7 +119,7 @@ class Momentum(LossInput):
     If there is only one view, both networks see it.
 
     Args:
-        momentum: m, from 0 to 1. MoCo has 0.999, for 200,000 steps and more; BYOL's rises from 0.996.
+        momentum: m, from 0 to 1. MoCo uses 0.999, for 200,000 steps and more; BYOL's rises from 0.996.
         rising: Whether it rises to 1 over the training along a cosine, as in BYOL.
         buffers: How batch normalisation statistics are updated; see `likewise.memory.MomentumEncoder`.
     """
@@ -175,7 +175,7 @@ class KeyQueue(LossInput):
     It is MoCo's queue with a momentum encoder, and a cross-batch memory without one.
 
     Args:
-        size: Number of keys held, S. MoCo has 65,536.
+        size: Number of keys held, S. MoCo uses 65,536.
 
     Memory:
         O(S·E), with label sets O(S·(E + L)).
@@ -213,7 +213,7 @@ class KeyQueue(LossInput):
 
 @final
 class Predictor(LossInput):
-    """Predictions q(z) of all views, (B, V, E), by a second head, as BYOL trains to give the momentum encoder's z.
+    """Predictions q(z) of all views, (B, V, E), by a second head, trained as in BYOL to match the momentum encoder's z.
 
     Args:
         hidden_dim: Units of the hidden layer. None: the length of an embedding.

@@ -21,7 +21,7 @@ from likewise.models import Encoder, Head, in_chunks
 @final
 @dataclass(eq=False, repr=False)
 class Step:
-    """A batch of B samples in V views, with outputs of encoder and head, each computed when it is first read.
+    """A batch of B samples in V views, with outputs of encoder and head, each computed on first access.
 
     Args:
         batch: Views (B, V, ...), sample_index (B,), and labels if there are any.
@@ -29,7 +29,7 @@ class Step:
         head: g, from features to embeddings. None: the embeddings are the features.
         slow: A momentum encoder of both, or None.
         keyed: Whether the last view is a key, which only the momentum encoder sees if there is one.
-        chunk_size: Inputs that are encoded at a time; see `likewise.models.in_chunks`. None: all.
+        chunk_size: Inputs encoded at a time; see `likewise.models.in_chunks`. None: all.
     """
 
     batch: Batch
@@ -52,7 +52,7 @@ class Step:
 
     @property
     def encoded(self) -> int:
-        """Number of views that the encoder sees: all, except a key that goes to the momentum encoder."""
+        """Number of views that the encoder sees: all except a key for the momentum encoder."""
         return self.views - (self.slow is not None and self.keyed and self.views > 1)
 
     @property
@@ -77,7 +77,7 @@ class Step:
 
     @property
     def represented(self) -> Float[Tensor, "n d"] | None:
-        """The last result for the samples so far: embeddings, else features, else the means of feature maps."""
+        """The latest result for the samples: embeddings, else features, else the means of feature maps."""
         computed = vars(self)
         for name in ("embeddings", "features"):
             if name in computed:
@@ -93,7 +93,7 @@ class Step:
         return shape
 
     def by_episode(self, rows: Shaped[Tensor, "b ..."]) -> tuple[Tensor, Tensor]:
-        """Split rows of samples into those of supports, (E, N, K, ...), and those of queries, (E, N, Q, ...)."""
+        """Split rows of samples into supports, (E, N, K, ...), and queries, (E, N, Q, ...)."""
         shape = self.episodes
         parted = rows.unflatten(0, (shape.episodes, shape.ways, shape.each))
         return parted[:, :, : shape.shots], parted[:, :, shape.shots :]
@@ -211,15 +211,15 @@ class LossSignature:
 @final
 @dataclass(frozen=True)
 class InputContext:
-    """The context of a training that an input of a loss may need.
+    """The facts about a training that an input of a loss may need.
 
     Args:
         encoder: f.
         head: g, or None.
-        label_kind: The kind of labels that the data has, or None.
+        label_kind: The kind of the data's labels, or None.
         num_labels: Number of classes or labels.
-        signature: The arguments that the loss takes.
-        samples: The training part, if it is known.
+        signature: The arguments of the loss.
+        samples: The training part, if known.
     """
 
     encoder: Encoder
@@ -251,9 +251,9 @@ class LossInput(Described, nn.Module, ABC):
     Attributes:
         only_if_required: Names that it supplies only if the loss requires them.
         of_labels: Names that it supplies only if the data has labels.
-        without_head: Names that are not computed from embeddings. A loss that requires no other has no head.
+        without_head: Names not computed from embeddings. A loss that requires no other names has no head.
         batches: The kind of batches that it reads.
-        predicts_logits: Whether what it predicts are logits: the sigmoid of each is a label's probability.
+        predicts_logits: Whether its predictions are logits: the sigmoid of each is a label's probability.
     """
 
     only_if_required: ClassVar[frozenset[str]] = frozenset()
@@ -272,10 +272,10 @@ class LossInput(Described, nn.Module, ABC):
         """Make parameters and buffers, once, before training."""
 
     def check_batches(self, batches: Batches, context: InputContext) -> None:
-        """Raise a ValueError unless batches have what it reads."""
+        """Raise a ValueError unless batches are of the kind that it reads."""
         if not isinstance(batches, self.batches):
             class_name, loss = self.batches.__name__, context.signature.loss
-            raise ValueError(  # noqa: TRY004 - a choice that does not fit, as all others
+            raise ValueError(  # noqa: TRY004 - an unsuitable choice, as all others
                 f"expected {class_name} as batches for {loss}, got {type(batches).__name__}: choose {class_name}"
             )
 
@@ -292,32 +292,32 @@ class LossInput(Described, nn.Module, ABC):
         return {}
 
     def optimizer_of(self, make: Callable[..., Optimizer]) -> Callable[..., Optimizer] | None:
-        """Return what makes its own optimizer, given what makes the training's; None where it has the training's."""
+        """Return the factory of its own optimizer, given the training's factory; None if it uses the training's."""
         return None
 
     def start(self, steps: int) -> None:
-        """Receive the number of steps of the optimizer, when training begins."""
+        """Receive the number of optimizer steps when training begins."""
 
     def predicted(self, features: Tensor, head: nn.Module | None) -> Tensor | None:
         """Return scores of the classes or labels, (N, C), for features (N, D), if it classifies."""
         return None
 
     def classifier(self) -> tuple[Tensor, Tensor] | None:
-        """Return W, (D, C), and b, (C,), if what it predicts are x W + b, so that a run keeps it.
+        """Return W, (D, C), and b, (C,), if its predictions are x W + b, for a run to keep.
 
-        x are features, or, where these are no logits, embeddings of length 1.
+        x are features, or embeddings of length 1 if the predictions are not logits.
         """
         return None
 
     def after_loss(self, step: Step) -> None:
-        """Store what later batches need, after the loss of a batch is computed."""
+        """Store values for later batches after the loss of a batch is computed."""
 
     def after_update(self, network: nn.Module) -> None:
         """Update after a step of the optimizer; `network` is encoder and head."""
 
 
 def concrete_subclasses(base: type[T]) -> Iterator[type[T]]:
-    """Yield the subclasses of a class that are not abstract, and theirs."""
+    """Yield the concrete subclasses of a class, direct and indirect."""
     for subclass in base.__subclasses__():
         yield from concrete_subclasses(subclass)
         if not inspect.isabstract(subclass):

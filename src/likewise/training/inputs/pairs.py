@@ -1,4 +1,4 @@
-"""Inputs of pairs: the embeddings of their other side, and a guide that tells which pairs must not be pushed apart."""
+"""Inputs of pairs: embeddings of the other side, and a guide to the pairs that must not be pushed apart."""
 
 import warnings
 from typing import final
@@ -18,23 +18,23 @@ from likewise.training.inputs.loss_input import InputContext, LossInput, Step
 
 @final
 class SecondTower(WithRate, LossInput):
-    """Embeddings of what belongs to each sample, as captions to images: by a second network, or by the first.
+    """Embeddings of each sample's counterpart, such as an image's caption, by a second network or by the first.
 
         keys, positives, references     z' of each sample's counterpart, (B, E)
-        ids                             numbers that are equal for pairs which must not be pushed apart, (B,)
-        reference_labels                the labels; where pairs have none, these numbers
+        ids                             numbers, equal for pairs that must not be pushed apart, (B,)
+        reference_labels                the labels; if pairs have none, these numbers
         negatives                       z' of hard negatives of each sample, (B, K, E), if the data has some; for a loss
-                                        that requires one, (B, E): the first of these, or, where that is right or
-                                        there is none, another's counterpart
+                                        that requires one, (B, E): the first of these, or, if that is a true match
+                                        or missing, another sample's counterpart
         negative_ids                    these numbers of the negatives, (B, K)
 
-    The two are a dual encoder: it observes the other side's training inputs, and both are kept with the run.
+    The two are a dual encoder: the second observes the other side's training inputs, and the run keeps both.
 
     Args:
-        encoder: Its encoder. None: one like the first side's, where both are of a kind; else Transformer for texts,
+        encoder: Its encoder. None: one like the first side's if both are of one kind; otherwise Transformer for texts,
             ConvNet for images, MLP for vectors.
         head: Its head, to embeddings as long as the first side's. None: one like the first side's.
-        shared: Whether both sides have one network, as for sentences of one language.
+        shared: Whether both sides share one network, as for sentences of one language.
         rate_factor: Factor of its learning rate.
 
     Raises:
@@ -42,7 +42,7 @@ class SecondTower(WithRate, LossInput):
             another encoder, head or rate.
 
     Memory:
-        A second network, if it isn't shared, and its activations of a batch.
+        A second network, if it isn't shared, and its activations for a batch.
 
     Source:
         A. Radford et al., Learning Transferable Visual Models From Natural Language Supervision, 2021.
@@ -70,7 +70,7 @@ class SecondTower(WithRate, LossInput):
     def build(self, context: InputContext) -> None:
         self._requires_one = "negatives" in context.signature.required
         if self.shared:
-            self._network = (context.network,)  # a tuple: no module of this one, whose parameters would count twice
+            self._network = (context.network,)  # a tuple: no submodule, whose parameters would count twice
         elif not hasattr(self, "tower"):
             raise ValueError(
                 "expected pairs for SecondTower, got samples without a counterpart, or no encoder for these: read "
@@ -91,7 +91,7 @@ class SecondTower(WithRate, LossInput):
         counterparts = step.batch.get("counterparts")
         if counterparts is None:
             raise ValueError("expected pairs for SecondTower, got samples without a counterpart: read them by Pairs")
-        made = vars(step)  # where it keeps what it computes once
+        made = vars(step)  # holds values computed once
         if "keys_beside" not in made:
             made["keys_beside"] = in_chunks(self.network, counterparts, step.chunk_size)
         return made["keys_beside"]
@@ -127,14 +127,14 @@ class Guide(LossInput):
         guide_queries   of each sample, (B, G)
         guide_keys      of each sample's counterpart, (B, G)
 
-    What it finds more similar to a query than the query's own key, less the loss's `guide_margin`, is not pushed. Hard
-    negatives are pushed all.
+    Keys that the guide finds more similar to a query than its own key, less the loss's `guide_margin`, are not pushed
+    away. Hard negatives all are.
 
     Args:
         run: The folder of a run of pairs, on inputs like these.
 
     Raises:
-        ValueError: It is no run of pairs, it can't encode these inputs, or samples have no counterparts.
+        ValueError: The folder is no run of pairs, the run can't encode these inputs, or samples have no counterparts.
 
     Memory:
         Two embeddings of each training sample, on the device of the training, on every process.
@@ -161,7 +161,7 @@ class Guide(LossInput):
             self.register_buffer(name, self._encoded(model, side), persistent=False)  # a resumed run encodes anew
 
     def _encoded(self, model: Model, samples: Samples) -> Float[Tensor, "n g"]:
-        """Encode different inputs once; images that cannot be decoded get any embedding: training leaves them out."""
+        """Encode distinct inputs once; undecodable images get an arbitrary embedding, as training omits them."""
         items = torch.arange(len(samples)) if samples.items is None else samples.items
         _, first, of_row = np.unique(items.numpy(), return_index=True, return_inverse=True)
         try:

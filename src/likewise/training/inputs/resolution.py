@@ -1,4 +1,4 @@
-"""The choice of a loss's inputs, and of the one that supplies each argument."""
+"""The choice of a loss's inputs, and of the input that supplies each argument."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -29,10 +29,10 @@ MADE_IF_REQUIRED = (LabelPrototypes, Classifier, Predictor, Momentum, EpisodeMap
 def resolve(
     signature: LossSignature, chosen: Sequence[LossInput], label_kind: LabelKind | None
 ) -> tuple[tuple[LossInput, ...], dict[str, LossInput]]:
-    """Return the inputs of a loss, and the one that supplies each argument; a ValueError says what does not fit.
+    """Return the inputs of a loss, and the one that supplies each argument; raise a ValueError if they do not fit.
 
-    Given inputs take precedence. Inputs for other required arguments are made with defaults. What every batch has
-    comes last. The kind of the data's labels decides which inputs have some, and which other losses an error suggests.
+    Given inputs take precedence. Inputs for other required arguments are made with defaults. The inputs of every batch
+    come last. The kind of the data's labels decides which inputs have labels, and which other losses an error suggests.
     """
 
     def supplied(inputs: Sequence[LossInput]) -> dict[str, LossInput]:
@@ -59,11 +59,11 @@ def resolve(
 
 @final
 class LossInputs(nn.Module):
-    """The inputs of a training, and which of them supplies each argument of the loss's forward.
+    """The inputs of a training, and the one that supplies each argument of the loss's forward.
 
     Args:
         loss: The loss.
-        context: What inputs may need to know.
+        context: The facts that inputs may need.
         chosen: The inputs; an empty list: none. None: the loss's `recommended_inputs`.
 
     Raises:
@@ -88,7 +88,7 @@ class LossInputs(nn.Module):
 
     @property
     def all(self) -> Iterator[LossInput]:
-        """All inputs, those given first."""
+        """All inputs, the given ones first."""
         return (loss_input for loss_input in self.by_class.children() if isinstance(loss_input, LossInput))
 
     @property
@@ -108,13 +108,13 @@ class LossInputs(nn.Module):
             loss_input.after_update(network)
 
     def check_batches(self, batches: Batches) -> None:
-        """Raise a ValueError unless batches have what the inputs read."""
+        """Raise a ValueError unless batches are of the kind that the inputs read."""
         for loss_input in dict.fromkeys(self._suppliers.values()):
             loss_input.check_batches(batches, self._context)
 
 
 def describe_inputs(inputs: LossInputs, chosen: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return a `Spec` of each input but what every batch has: as it was asked for, or of one made in addition."""
+    """Return a `Spec` of each input except those of every batch, as requested or as made in addition."""
     specs = {spec["class_path"].rpartition(".")[2]: spec for spec in chosen}
     made = (loss_input for loss_input in inputs.all if not isinstance(loss_input, BatchInputs | ViewPairs))
     return [specs.get(type(loss_input).__name__) or spec_of(loss_input) for loss_input in made]
@@ -127,7 +127,7 @@ def reads_embeddings(loss: type[Loss]) -> bool:
 
 
 def check_samples(loss: type[Loss], samples: Samples) -> None:
-    """Raise a ValueError unless a loss takes the samples: pairs, if they are, and labels of their kind."""
+    """Raise a ValueError unless a loss takes the samples: pairs, if they are pairs, and labels of their kind."""
     label_kind = label_kind_of(samples)
     if samples.counterparts is None:
         check_labels(loss, label_kind, samples.names)
@@ -149,7 +149,7 @@ def _ours() -> Iterator[type[Loss]]:
 
 
 def label_kind_of(samples: Samples) -> LabelKind | None:
-    """Return what labels a loss is given: of pairs without any, which of them must not be pushed apart."""
+    """Return the kind of the loss's labels; for unlabelled pairs, "classes", which mark pairs not to push apart."""
     return samples.label_kind or (None if samples.counterparts is None else "classes")
 
 

@@ -1,4 +1,4 @@
-"""The command: a verb runs the workflow of its name, or several trainings; this package alone prints."""
+"""The command: a verb runs the workflow of its name, or several trainings; only this package prints."""
 
 import argparse
 import ctypes
@@ -39,8 +39,8 @@ SUMMARIES = {
 }
 """By verb: its line in the help of the command."""
 OWN_PARSERS = {"sweep", "transfer"}
-"""Verbs that are more than a workflow, and parse their arguments themselves."""
-EXTRAS = {  # the extra that brings a module
+"""Verbs beyond a single workflow, with their own parsers."""
+EXTRAS = {  # the extra that installs a module
     **dict.fromkeys(("PIL", "timm", "torchvision"), "images"),
     **dict.fromkeys(("datasets", "pyarrow"), "hub"),
     **dict.fromkeys(("tokenizers", "transformers"), "text"),
@@ -48,8 +48,8 @@ EXTRAS = {  # the extra that brings a module
 }
 FULL_DISK_ERRORS = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 """The system's errors for a full disk, an exceeded quota, or a limit to the size of files."""
-INTERRUPTED_STATUS = 130  # what a shell reports of a program that Ctrl-C ended
-TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # mallopt's names of them, in malloc.h
+INTERRUPTED_STATUS = 130  # the shell's status of a program ended by Ctrl-C
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # their numbers for mallopt, from malloc.h
 BLOCK_BYTES, END_BYTES = 2**30, 2**31 - 1  # of a block in the heap, and of free memory at its end
 PACKAGES = ("torch", "lightning", "torchvision", "timm", "datasets", "transformers", "onnxruntime", "triton")
 GLIBC_SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
@@ -57,7 +57,7 @@ GLIBC_SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUN
 
 @final
 class WordParser(argparse.ArgumentParser):
-    """A parser whose description is shown as it is written, and whose errors are ValueErrors."""
+    """A parser that shows its description as written, and raises errors as ValueErrors."""
 
     def __init__(self, program: str, usage: str, description: str) -> None:
         super().__init__(
@@ -70,7 +70,7 @@ class WordParser(argparse.ArgumentParser):
         )
 
     def parse(self, arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-        """Return the parsed arguments, and those that are not known."""
+        """Return the parsed arguments, and the unknown ones."""
         try:
             return self.parse_known_args(arguments)
         except argparse.ArgumentError as error:
@@ -80,12 +80,12 @@ class WordParser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `likewise <verb> <options>`, by default with the arguments of this process, and return the exit status.
 
-    It is 0, or 2 after an error that the user can mend, which is reported in one line, or 130 after Ctrl-C. Help and
+    It is 0, or 2 after an error that the user can fix, which is reported in one line, or 130 after Ctrl-C. Help and
     SIGTERM raise SystemExit, the latter with status 143.
     """
     argv = [_underscored(word) for word in (sys.argv[1:] if arguments is None else arguments)]
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))  # for classes of the user's own; last, so that they hide nobody's
+        sys.path.append(str(Path.cwd()))  # for the user's own classes; last, to hide no other module
     try:
         verb = _verb(argv)
         keep_memory()
@@ -114,12 +114,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def keep_memory() -> bool:
-    """Keep blocks that were freed, since the next step needs them again; return whether the C library is told to.
+    """Keep freed blocks, since the next step needs them again; return whether the C library is told to.
 
-    glibc gives blocks above 128 KiB to 32 MiB back to the system as they are freed, and the system clears each page
-    before it is used again: up to half of the time of a training or of encoding on a CPU. With higher thresholds a
-    process, and those that it forks, keeps what it had at its largest until it ends. `LIKEWISE_KEEP_MEMORY=0`, or any
-    of glibc's own settings, leaves it as it is.
+    glibc returns freed blocks above 128 KiB to 32 MiB to the system, and the system clears each page before it is used
+    again: up to half of the time of a training or of encoding on a CPU. With higher thresholds, a process and its forks
+    keep their peak memory until they end. `LIKEWISE_KEEP_MEMORY=0`, or any of glibc's own settings, leaves glibc
+    unchanged.
     """
     if os.environ.get("LIKEWISE_KEEP_MEMORY") == "0" or any(name in os.environ for name in GLIBC_SETTINGS):
         return False
@@ -132,7 +132,7 @@ def keep_memory() -> bool:
 
 
 def _terminable() -> AbstractContextManager[None]:
-    """Exit by an exception on SIGTERM, to remove temporary files; not one of several processes, which would hang."""
+    """Exit by an exception on SIGTERM, to remove temporary files; not in one of several processes, which would hang."""
 
     def end() -> None:
         raise SystemExit(TERMINATED)
@@ -143,7 +143,7 @@ def _terminable() -> AbstractContextManager[None]:
 
 @contextmanager
 def _plain_output() -> Generator[None]:
-    """Escape what a stream can't show, and show warnings as lines, except those of images, reported at the end."""
+    """Escape characters that a stream can't show, and show warnings as lines, except about images, reported later."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -162,13 +162,13 @@ def _plain_output() -> Generator[None]:
 
 
 def _underscored(word: str) -> str:
-    """Return an option with underscores for hyphens in its name, and any other word as it is."""
+    """Return an option with underscores for hyphens in its name, and any other word unchanged."""
     named = re.match(r"--[A-Za-z][\w.+-]*(?==|$)", word)
     return word if named is None else f"--{named[0][2:].replace('-', '_')}{word[named.end() :]}"
 
 
 def _verb(argv: Sequence[str]) -> str:
-    """Read the verb; without one, or with --help or --version in its place, print what was asked for and exit."""
+    """Read the verb; without one, or with --help or --version in its place, print the requested text and exit."""
     if argv and argv[0] in {*SUMMARIES, "complete"}:
         return argv[0]
     parser = argparse.ArgumentParser(
@@ -190,7 +190,7 @@ def _verb(argv: Sequence[str]) -> str:
 
 
 def _versions() -> str:
-    """Return what bug reports need: versions, the platform, and NVIDIA's GPUs, without importing torch."""
+    """Return the facts for a bug report: versions, the platform, and NVIDIA GPUs, without importing torch."""
     lines = [f"likewise {__version__}", f"Python {platform.python_version()}, {platform.platform()}"]
     installed: list[str] = []
     for name in PACKAGES:
@@ -231,7 +231,7 @@ def _import_message(error: ImportError) -> str:
 
 
 def _notes(error: BaseException) -> list[str]:
-    """Return the last note of an error, or of its causes: how to resume a run, or the sweep that it is in."""
+    """Return the last note of an error, or of its causes: how to resume a run, or its sweep."""
     notes = getattr(error, "__notes__", [])
     return notes[-1:] if notes or error.__cause__ is None else _notes(error.__cause__)
 

@@ -1,4 +1,4 @@
-"""The verbs: sweep and transfer, which parse their own arguments, workflows by their name, and a shell's `complete`."""
+"""The verbs: sweep and transfer with their own parsers, workflows by name, and a shell's `complete`."""
 
 import argparse
 import math
@@ -58,7 +58,7 @@ was interrupted.
 
 
 def run(verb: str, arguments: Sequence[str]) -> None:
-    """Call a workflow with the options after its verb, or print the help or the completions that are asked for."""
+    """Call a workflow with the options after its verb, or print the requested help or completions."""
     if verb == "complete":
         TERMINAL.result("\n".join(_completions()))
         return
@@ -77,7 +77,7 @@ def run(verb: str, arguments: Sequence[str]) -> None:
 
 
 def _completions() -> list[str]:
-    """Return what the word at the cursor may become: bash's `complete -C` tells it by COMP_LINE and COMP_POINT."""
+    """Return the completions of the word at the cursor, given by bash's `complete -C` in COMP_LINE and COMP_POINT."""
     line = os.environ.get("COMP_LINE", "")[: int(os.environ.get("COMP_POINT", "0"))]
     try:
         argv = shlex.split(line)[1:]
@@ -151,7 +151,7 @@ def _plan(args: argparse.Namespace, common: list[str]) -> Sweep:
 
 
 def _setting(text: str) -> GivenSetting:
-    """Read a setting, NAME: OPTIONS or OPTIONS; without a name it is called by its options."""
+    """Read a setting, NAME: OPTIONS or OPTIONS; without a name it is named by its options."""
     named = re.match(r"\s*([^-][^:]*):\s*(.*)$", text, re.DOTALL)
     try:
         options = shlex.split(named[2] if named else text)
@@ -188,7 +188,7 @@ def axis(option: str, text: str) -> list[tuple[str, list[str]]]:
 
 
 def transfer(arguments: Sequence[str]) -> None:
-    """Train an encoder on other data with few labels, beside raw inputs and the same network untrained."""
+    """Train an encoder on other data with few labels, against raw inputs and the same network untrained."""
     usage = "RUN --data DATA [--labels SHARE ... | --per-class N ...] [--seeds N] [OPTIONS]"
     parser = WordParser("likewise transfer", usage, TRANSFER)
     parser.add_argument("--labels", nargs="+", default=[], help="shares of the labels (default: 0.01 0.1 1)")

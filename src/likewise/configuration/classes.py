@@ -1,7 +1,7 @@
-"""Classes by name: a catalogue of ours, and of any class the parameters, from its signature, annotations and docstring.
+"""Classes by name: likewise's catalogue, and any class's parameters from its signature, annotations and docstring.
 
-With the catalogue, a typo imports nothing; a class is imported when its parameters are asked for. A new class is
-entered in `CATALOGUE`, and in `__all__` of its package; tests/configuration/test_configuration.py compares the two.
+With the catalogue, a typo imports nothing; a class is only imported for its parameters. Enter a new class in
+`CATALOGUE`, and in its package's `__all__`; tests/configuration/test_configuration.py compares the two.
 """
 
 import ast
@@ -23,7 +23,7 @@ SECTION_NAMES = (
     "CalibrationSection RobustnessSection GeometrySection GradientsSection NegativesSection AnchorSection "
     "LabelSimilaritySection HistogramsSection ClassMeansSection CurvesSection ChoicesSection UseSection FactsSection"
 )
-"""The sections of a page, in their order."""
+"""The sections of a page, in order."""
 CATALOGUE: dict[str, dict[str, str]] = {
     "likewise.losses.base.Loss": {
         "likewise.losses": "ArcFaceLoss AsymmetricLoss BCELoss BCLLoss BYOLLoss BatchTripletLoss ClipLoss "
@@ -61,7 +61,7 @@ CATALOGUE: dict[str, dict[str, str]] = {
 LIST_TYPES = {list, tuple, set, Sequence, Iterable}
 PLAIN_TYPES = {Any, type(None), object, list, dict, tuple, set, int, float, bool, str, Path, timedelta}
 MISSING = object()
-"""The default of a parameter that has none, or none that a file can hold."""
+"""The default of a parameter without one, or without one that a file can hold."""
 
 
 @final
@@ -103,15 +103,15 @@ class Class:
 
     @property
     def parameters(self) -> Mapping[str, Parameter]:
-        """The parameters of its constructor, with those that it passes on."""
+        """The parameters of its constructor, including those passed on to other constructors."""
         return _parameters(self.type)
 
     def part(self, name: str) -> "Class | None":
-        """Return the class whose subclasses a parameter takes; None: it takes plain values, or there is none."""
+        """Return the class whose subclasses a parameter takes; None: it takes plain values, or doesn't exist."""
         return part_of(self.parameters[name].hint) if name in self.parameters else None
 
     def concrete(self, module: str) -> dict[str, str]:
-        """Return the concrete subclasses that a module has: import paths by name."""
+        """Return the concrete subclasses in a module: import paths by name."""
         return {
             name: f"{module}.{name}"
             for name, cls in sorted(vars(import_module(module)).items())
@@ -167,12 +167,12 @@ def _parameters(cls: type) -> Mapping[str, Parameter]:
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     try:
         return get_type_hints(function, include_extras=True)
-    except (NameError, TypeError, SyntaxError):  # some are imported for type checkers alone
+    except (NameError, TypeError, SyntaxError):  # some are imported for type checkers only
         return {name: hint for name, hint in function.__annotations__.items() if not isinstance(hint, str)}
 
 
 def _plain_default(value: Any) -> Any:
-    """Return a default as it stands in a file: tuples as lists, paths as texts; or MISSING."""
+    """Return a default in its form in a file: tuples as lists, paths as strings; or MISSING."""
     if isinstance(value, list | tuple | set | frozenset):
         items = list(map(_plain_default, value))
         return MISSING if MISSING in items else items
@@ -213,7 +213,7 @@ def _argument_docs(doc: str) -> dict[str, str]:
 
 
 def members(hint: Any) -> tuple[Any, ...]:
-    """Return what an annotation is the union of, without tensors."""
+    """Return the members of an annotation's union, without tensors."""
     several = get_args(hint) if get_origin(hint) in {Union, UnionType} else (hint,)
     return tuple(member for member in several if not _is_tensor(member))
 
@@ -248,7 +248,7 @@ def takes(hint: Any, *types: Any) -> bool:
 
 
 def type_words(hint: Any) -> str:
-    """Return what an annotation takes, in short."""
+    """Return the types that an annotation takes, in short."""
     return "|".join(dict.fromkeys(word for member in members(hint) for word in _describe_member(member)))
 
 

@@ -1,4 +1,4 @@
-"""The command line: its words as options with their values, the help that they ask for, and completions."""
+"""The command line: its words as options with their values, the requested help, and completions."""
 
 import builtins
 import inspect
@@ -17,21 +17,21 @@ from likewise.configuration.resolution import canonical, in_files, resolved
 from likewise.configuration.values import FLAG, Option
 from likewise.instantiate import is_spec
 
-WIDTH = 100  # columns of a help
+WIDTH = 100  # columns of the help
 
 
 def read(args: Sequence[str], *, verb: str = "train") -> Any:
-    """Return a verb's options as one record, from the words of a command line and its files of options.
+    """Return a verb's options as one record, from the words of a command line and its option files.
 
     Args:
-        args: What follows the verb.
+        args: The words after the verb.
         verb: One of `RECORDS`.
 
     Returns:
         The verb's record; see `resolve`.
 
     Raises:
-        ValueError: There is no such option, class, file or recipe, or a value is not as expected.
+        ValueError: An option, class, file or recipe doesn't exist, or a value is not as expected.
 
     Example:
         >>> read(["--loss", "supcon", "--loss.temperature=0.2"]).loss["init_args"]["temperature"]
@@ -41,9 +41,9 @@ def read(args: Sequence[str], *, verb: str = "train") -> Any:
 
 
 def options_in(args: Sequence[str], verb: str = "train") -> list[Option]:
-    """Return the options of a command line in their order."""
+    """Return the options of a command line in order."""
     options, waiting, usage = list[Option](), list(args), RECORDS[verb][1]
-    named = [word.strip("[]").lower() for word in usage.split() if word.strip("[]") != "..."]  # what needs no name
+    named = [word.strip("[]").lower() for word in usage.split() if word.strip("[]") != "..."]  # positional arguments
     several = usage.rstrip("]").endswith("...")
     while waiting:
         word = waiting.pop(0)
@@ -76,19 +76,19 @@ def _is_trained(word: Any) -> bool:
 
 
 def canonical_options(args: Sequence[str]) -> list[Option]:
-    """Return the options of training on a command line in their order, each under its full name."""
+    """Return the training options on a command line in order, each under its full name."""
     root = ConfigBuilder("train").root
     return [canonical(option, root) for option in options_in(args)]
 
 
 def named_in(args: Sequence[str]) -> frozenset[str]:
-    """Return the names of all options of training on a command line, and of those in its files of options."""
+    """Return the names of all training options on a command line and in its option files."""
     options = canonical_options(args)
     return frozenset(option.name for option in (*options, *in_files(options, ConfigBuilder("train").root)))
 
 
 def as_words(options: Iterable[Option]) -> list[str]:
-    """Write options as the words of a command line."""
+    """Return options as command-line words."""
     return [
         word
         for name, value, adds in options
@@ -112,7 +112,7 @@ def classes_first(options: Sequence[Option]) -> list[Option]:
 
 
 def requested_help(args: Sequence[str], verb: str) -> str | None:
-    """Return the help that the words of a command line ask for; None: they ask for none."""
+    """Return the help requested by the words of a command line; None: they request none."""
     if {"--help", "-h"} & set(args):
         return _of_verb(verb)
     for option in options_in(args, verb):
@@ -133,7 +133,7 @@ def _of_verb(verb: str) -> str:
         lines += ["", "parts; --PART.help lists the classes of one, --PART.help CLASS the options of a class:"]
     for name, base in ((name, base) for name, base in bases.items() if base is not None):
         has_usual = not parameters[name].required and parameters[name].default is not None
-        default = DEFAULTS.get(name) if has_usual else None  # those of training
+        default = DEFAULTS.get(name) if has_usual else None  # the defaults of training
         named = f" Default: {default.rpartition('.')[2]}." if default else ""
         named += _for_data(name, root, default, verb)
         text = f"{parameters[name].description}{named} One of {', '.join(kinds(base))}."
@@ -186,14 +186,14 @@ def _lines(name: str, parameter: Parameter, owner: Class, verb: str) -> list[str
     shown = f" Default: {_format_value(default)}." if has_default else ""
     if parameter.required and ours is MISSING:
         shown = " Required."
-    elif has_default and argument and option in DEFAULTS and part in PARTS:  # it holds where no class is named
+    elif has_default and argument and option in DEFAULTS and part in PARTS:  # the default holds where no class is named
         shown = f" Where --{part} is not named: {_format_value(ours)}." if DEFAULTS[part] == owner.path else ""
     whole = f"{text}{shown}{_for_data(option, owner, default, verb)}"
     return [f"  {name} {type_words(parameter.hint)}", *_wrapped(whole)]
 
 
 def _for_data(option: str, owner: Class, default: Any, verb: str) -> str:
-    """Return the other defaults of an option of a class, and for which data they hold."""
+    """Return the other defaults of a class's option, and the data that each is for."""
     part, _, argument = option.partition(".")
     values: dict[str, list[str]] = {}
     for data in {*OF_CLASS.values(), *STARTS} - {"digits"} if verb == "train" and option != "data" else ():
@@ -219,7 +219,7 @@ def _wrapped(text: str) -> list[str]:
 
 
 def completions(args: Sequence[str], current: str, verb: str) -> list[str]:
-    """Return what the word that is being typed may become."""
+    """Return the possible completions of the current word."""
     previous = args[-1] if args else ""
     if is_option(previous) and not is_option(current) and "=" not in previous:
         candidates = _values_of(previous.removeprefix("--").removesuffix("+").replace("-", "_"), verb)

@@ -1,4 +1,4 @@
-"""A configuration as it grows: options are put into it one by one, each checked as it comes."""
+"""The builder of a configuration: options are put into it one by one, each checked as it comes."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from likewise.instantiate import MAIN, as_list, class_of, is_spec
 
 
 class ConfigBuilder:
-    """The options of a verb that are known so far: parts as {"class_path": ..., "init_args": ...}."""
+    """The options of a verb known so far: parts as {"class_path": ..., "init_args": ...}."""
 
     def __init__(self, verb: str) -> None:
         if verb == "train" and find_spec("lightning") is None:
@@ -26,11 +26,11 @@ class ConfigBuilder:
         self.values: dict[str, Any] = {"trainer": {"class_path": TRAINER, "init_args": {}}} if verb == "train" else {}
 
     def put(self, option: Option) -> None:
-        """Set an option; a ValueError says that there is no such option, or what its value should be."""
+        """Set an option; raise a ValueError if it doesn't exist, or with the expected value."""
         self._put(self.values, self.root, option.name.split("."), option)
 
     def completed(self) -> Any:
-        """Return the verb's record, with the defaults of what was not given, or raise where an option is required."""
+        """Return the verb's record, with defaults for missing options, or raise if a required option is missing."""
         options = self._completed(self.values, self.root, "")
         if "trainer" in options:
             options["trainer"] = options["trainer"]["init_args"]
@@ -122,7 +122,7 @@ class ConfigBuilder:
                 return current
             owner = Class(made["class_path"])
             for name in (name for name in current["init_args"] if name in parameters_of(owner)):
-                with suppress(ValueError):  # it means something else there
+                with suppress(ValueError):  # it has another meaning there
                     self._put(made["init_args"], owner, [name], Option(name, current["init_args"][name]))
             return made
         if not isinstance(value, Mapping) or not isinstance(value.get("class_path"), str):
@@ -133,7 +133,7 @@ class ConfigBuilder:
         return made
 
     def class_path(self, option: str, name: str, base: Class) -> str:
-        """Return the import path of a class that a word names; a ValueError says why there is none of that kind."""
+        """Return the import path of the class named by a word; raise a ValueError with the reason if there is none."""
         known = class_named(name, base)
         if known is not None:
             return known
@@ -179,7 +179,7 @@ class ConfigBuilder:
         return {"class_path": value["class_path"], **fields}
 
     def _check_path(self, name: str, value: Any, parameter: Parameter, owner: Class) -> None:
-        """Raise where a file that a part reads does not exist, before anything is imported to read it."""
+        """Raise if a part's input file does not exist, before anything is imported to read it."""
         reads = parameter.required and takes(parameter.hint, Path)
         if reads and isinstance(value, str) and owner.path.startswith("likewise.") and not Path(value).exists():
             remedy = f"correct it{runs_near(Path(value)) if owner is self.root else ''}"
@@ -188,12 +188,12 @@ class ConfigBuilder:
             )
 
     def _called(self, name: str) -> str:
-        """Return what the help calls an option: its name, or the word of the one that needs none."""
+        """Return an option's name in the help: with hyphens, or in capitals for a positional argument."""
         return name.upper() if name.upper() in RECORDS[self.verb][1].split() else f"--{name}"
 
 
 def parameters_of(owner: Class) -> dict[str, Parameter]:
-    """Return the parameters of a class that options can give."""
+    """Return the parameters of a class that can be options."""
     return {name: parameter for name, parameter in owner.parameters.items() if name not in HIDDEN_OPTIONS}
 
 
@@ -206,7 +206,7 @@ def _suggest_classes(base: Class) -> str:
 
 
 def _raise_with_candidates(option: str, path: str, base: Class) -> None:
-    """Raise a ValueError that lists what a module has instead of the class, or says how to wrap a network."""
+    """Raise a ValueError that lists a module's other classes, or says how to wrap a network."""
     module = sys.modules.get(path.rpartition(".")[0])
     named = getattr(module, path.rpartition(".")[2], None)
     if module is not None and named is None and path.rpartition(".")[0] != MAIN and (file := module.__file__):

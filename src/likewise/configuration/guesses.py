@@ -1,4 +1,4 @@
-"""Guesses at what a word means: a name elsewhere, a method, a network with its depth, data by its files, a typo."""
+"""Guesses at a word's meaning: a name elsewhere, a method, a network with its depth, data by its files, a typo."""
 
 import re
 import zipfile
@@ -60,10 +60,10 @@ OPTIONS_ELSEWHERE = {
     "num_workers": "workers",
     "encoder_lr": "encoder_rate_factor",
 }
-"""Options by their names in other libraries: an error says the name here."""
+"""Options by their names in other libraries: an error gives the name here."""
 
 LOSSES_ELSEWHERE = {"ce": "CrossEntropyLoss", "protonet": "PrototypicalLoss", "asl": "AsymmetricLoss"}
-"""Losses by their names elsewhere."""
+"""Losses by their names in other libraries."""
 OF_CLASS = {
     "Digits": "digits",
     "Arrays": "vectors",
@@ -72,16 +72,16 @@ OF_CLASS = {
     "Pairs": "pairs",
 }
 OF_INPUTS = {"images": "image-folder", "texts": "texts", "numbers": "vectors", "ids": "vectors"}
-WITHOUT_COUNTERPART = {"base_temperature"}  # of SupContrast: it multiplies a loss, as a learning rate does
+WITHOUT_COUNTERPART = {"base_temperature"}  # from SupContrast: it multiplies a loss, as a learning rate does
 SURE_SIMILARITY = 0.9
-"""The similarity of spelling from which on nothing else can be meant."""
+"""The similarity of spelling above which only the most similar name is suggested."""
 
 MAX_LISTED_CLASSES = 40
 """With more subclasses, as in torch.nn, an error lists none."""
 
 
 def class_named(name: str, base: Class) -> str | None:
-    """Return the import path of the subclass that a word names, whatever its case and hyphens."""
+    """Return the import path of the subclass named by a word, ignoring case and hyphens."""
     if not re.fullmatch(r"[\w -]*", name):
         return None
     several, wanted = kinds(base), folded(name)
@@ -104,7 +104,7 @@ def expanded(option: str, value: str, base: Class, options: Mapping[str, Any]) -
 
 
 def _data(value: str, source_options: Mapping[str, Any]) -> list[Option] | None:
-    """Return the options of the source that reads what a word names; None: it may be a class."""
+    """Return the options of the source for the data named by a word; None: it may be a class."""
     is_class = value.replace(".", "_").isidentifier() and not exists(Path(value))
     module, _, last = value.rpartition(".")
     try:
@@ -124,7 +124,7 @@ def _exists(module: str) -> bool:
 
 
 def kind_of_data(options: Mapping[str, Any]) -> str | None:
-    """Return the name that recipes have for the data that options name, by looking at it; None: nothing tells."""
+    """Return the recipes' name for the data in options, by looking at it; None: it can't be told."""
     name = str(options.get("data") or "").rpartition(".")[2]
     if name == "Torchvision":
         wanted = folded(str(options.get("data.name") or ""))
@@ -140,7 +140,7 @@ def kind_of_data(options: Mapping[str, Any]) -> str | None:
 
 
 def data_arguments(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of the data among options, lists as lists."""
+    """Return the data's arguments among options, with lists parsed."""
     arguments = {name.removeprefix("data."): value for name, value in options.items() if name.startswith("data.")}
     return {
         name: parse(value) if isinstance(value, str) and value.startswith("[") else value
@@ -149,7 +149,7 @@ def data_arguments(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def pair_options(options: Mapping[str, Any]) -> list[Option]:
-    """Return what pairs need by what is on their sides: an encoder of the first, and a size of images."""
+    """Return the options for pairs, by the data on their sides: an encoder of the first side, and an image size."""
     first, second = (_kind_of_side(options, side) for side in ("first", "second"))
     chosen = {} if first is None else {"encoder": recipes.load_fragment("data", first)["encoder"]}
     size = {"data.size": 224} if "data.path" in options and "image-folder" in {first, second} else {}
@@ -162,7 +162,7 @@ def are_texts(options: Mapping[str, Any]) -> bool:
 
 
 def _kind_of_side(options: Mapping[str, Any], side: str) -> str | None:
-    """Return the name that recipes have for data as one side of pairs is, as far as its first rows tell."""
+    """Return the recipes' name for the data on one side of pairs, judged by its first rows."""
     name = str(options.get(f"data.{side}") or "")
     if "data.path" not in options:
         suffix = Path(name).suffix.lower()
@@ -170,7 +170,7 @@ def _kind_of_side(options: Mapping[str, Any], side: str) -> str | None:
         return None if images else "vectors" if suffix in ARRAYS else "texts"
     rows = first_rows(options["data.path"], options.get("data.encoding"))
     if rows is None:
-        return "texts"  # a folder of files of lines
+        return "texts"  # a folder of text files
     several = [cell if isinstance(cell, list) else [cell] for cell in (row.get(name) for row in rows)]
     cell_type = kind_of(value for cell in several for value in cell)
     return None if cell_type == "nothing" else OF_INPUTS.get(cell_type, "texts")
@@ -181,7 +181,7 @@ def _arrays(path: Path) -> set[str]:
         with zipfile.ZipFile(path) as file:
             return {name.removesuffix(".npy") for name in file.namelist()}
     except (OSError, zipfile.BadZipFile):
-        return set()  # the source will say so
+        return set()  # the source will report it
 
 
 def near_classes(option: str, name: str, base: Class, names: Sequence[str] = ()) -> str:
@@ -204,7 +204,7 @@ def near_classes(option: str, name: str, base: Class, names: Sequence[str] = ())
 
 
 def near_options(option: str, values: Mapping[str, Any], root: Class, owner: Class | None = None) -> list[str]:
-    """Return the options near one that does not exist: by its name elsewhere, its last name, or its letters."""
+    """Return the options near an unknown one: by its name elsewhere, the last part of its name, or its spelling."""
     known = [*root.parameters, *_within(values, "")]
     part, _, last = option.rpartition(".")
     if last in WITHOUT_COUNTERPART:
@@ -220,7 +220,7 @@ def near_options(option: str, values: Mapping[str, Any], root: Class, owner: Cla
     near = [names[full] for full in close]
     folds = {folded(full): full for full in siblings}
     near = [siblings[folds[folded(last)]]] if folded(last) in folds else near
-    if part and not near and len(bare := last.removeprefix("n_")) > 2:  # short for it, or longer
+    if part and not near and len(bare := last.removeprefix("n_")) > 2:  # a shorter or longer form of it
         near = [full for name, full in siblings.items() if bare in name or name in bare]
     if not near and not same and owner is not None and part:
         base = root.part(part)

@@ -1,6 +1,6 @@
-"""The options of the command's verbs: a record each, which workflows receive, and whose docstring is the help.
+"""The options of the command's verbs: one record each, received by the workflow, with the help as its docstring.
 
-A part is described by its class and arguments, and its annotation names the class that it must inherit from.
+A part is described by its class and arguments, and its annotation names the required base class.
 """
 
 from collections.abc import Sequence
@@ -36,10 +36,10 @@ class SharedOptions:
     Args:
         runs: The folder to create the run's folder in.
         evaluations: How the frozen encoder is evaluated: --evaluations KNN --evaluations.k 5 --evaluations+ Retrieval;
-            [] switches evaluation off. Default: those of KNN, LinearProbe, OwnClassifier and Retrieval that apply,
+            [] switches evaluation off. Default: the applicable ones of KNN, LinearProbe, OwnClassifier and Retrieval,
             WithinClass for a second, finer labelling, and FewShot for new classes.
-        evaluation_samples: The largest number of samples of each part to encode and evaluate, of pairs in whole
-            groups. Default: all; of a run that is evaluated again, those that were encoded.
+        evaluation_samples: The largest number of samples of each part to encode and evaluate, for pairs in whole
+            groups. Default: all; for a run evaluated again, the encoded ones.
         sections: The sections of the page: --sections+ my_sections.MySection adds one. Default: all.
         report: Whether to write the page; `likewise evaluate RUN --evaluations []` writes it later.
     """
@@ -61,16 +61,16 @@ class EvaluateOptions(SharedOptions):
         likewise evaluate runs/RUN --evaluations Retrieval  one evaluation only
 
     Calibration, Clustering, OutOfDistribution (needs --evaluations.outside, other data), Robustness, Widths and
-    ZeroShot run only if they are named.
+    ZeroShot run only if named.
 
     An array file has the keys features (N, D) and labels (N,), and optionally parts (N,) of train, validation, test;
-    or train_features, train_labels, test_features, test_labels. Without parts, they are cut from each class in
-    proportion. Pairs have counterpart_features (N, D) too, and need no labels.
+    or train_features, train_labels, test_features, test_labels. Without parts, the samples of each
+    class are split in proportion. Pairs have counterpart_features (N, D) too, and need no labels.
 
     Args:
         source: A run's folder, a checkpoint in it, an .npz or .parquet file, or a folder of .npy or .parquet files.
-        workers: Processes that read inputs which are not in memory. Default: one per core, up to 8; 0: none.
-        device: Where the encoder runs, and on an NVIDIA GPU kNN, the probe and retrieval, too: auto, cpu, cuda ...
+        workers: Processes that read inputs not in memory. Default: one per core, up to 8; 0: none.
+        device: Where the encoder runs, and on an NVIDIA GPU also kNN, the probe and retrieval: auto, cpu, cuda ...
     """
 
     source: Path
@@ -80,9 +80,9 @@ class EvaluateOptions(SharedOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions(SharedOptions):
-    """Pretrain an encoder by contrast, evaluate it frozen, and write the run's folder and its report.
+    """Pretrain an encoder by contrastive learning, evaluate it frozen, and write the run's folder and its report.
 
-    Without an option: SupConLoss and a small ConvNet on the handwritten digits that scikit-learn ships.
+    Without options: SupConLoss and a small ConvNet on the handwritten digits that scikit-learn ships.
     DATA is a folder of photos, a file of vectors or texts, or the name of a data set of torchvision.
     Every part is a class, chosen by name and configured by its own parameters:
 
@@ -97,58 +97,57 @@ class TrainOptions(SharedOptions):
         likewise train --recipe simclr --print-config         every value, without training
 
     A second --inputs without + replaces the first; --inputs [] means none. Your own classes are given by import path,
-    also from a file in the current folder: --loss my_losses.MyLoss. A configuration names code: trust it like code.
+    also from a file in the current folder: --loss my_losses.MyLoss. A configuration imports code: trust it like code.
 
     Args:
-        config: A YAML file of options; those on the command line win. Several as --config A --config B.
-        recipe: A configuration that comes with likewise, METHOD-DATA or METHOD: simclr, supcon, moco, byol, rascal or
-            cross-entropy, for digits, omniglot, cifar10, cifar100, cifar100-lt, image-folder and more. All other
-            options win over it.
-        resume: The folder of an interrupted run to resume; of other options, --report, --sections, --log, --workers,
-            --checkpoint_minutes, --timeout_minutes and --trainer.* go with it.
+        config: A YAML file of options; options on the command line win. Several as --config A --config B.
+        recipe: A built-in configuration, METHOD-DATA or METHOD: simclr, supcon, moco, byol, rascal or cross-entropy,
+            for digits, omniglot, cifar10, cifar100, cifar100-lt, image-folder and more. All other options win over it.
+        resume: The folder of an interrupted run to resume; the only other options are --report, --sections, --log,
+            --workers, --checkpoint_minutes, --timeout_minutes and --trainer.*.
         seed: Seed of everything random except the split.
-        name: What the run's folder is called after its date. Default: the loss and the data.
+        name: The name of the run's folder, after its date. Default: the loss and the data.
         checkpoint_minutes: Minutes between checkpoints within an epoch.
         keep_checkpoints: Keep the last checkpoint of a finished run, or the best epoch's, with the weights of head,
-            loss and inputs; otherwise its encoder alone stays.
-        timeout_minutes: Minutes to wait for another process before all end.
-        minutes: Train for as many steps as fit, with the evaluation, into this time; a few are timed before. The
-            run's options have their number, so that repeating it gives the same. Default: the trainer's limit holds.
-        chunk_size: Views that the encoder is given at a time, on each process, so that a batch may be larger than the
-            memory for its activations; the loss is that of the whole batch. Default: all.
-        widths: Numbers of first features, such as 384,128,64, of which the loss is the mean, so that embeddings can be
-            cut (Matryoshka). Default: all features alone.
+            loss and inputs; otherwise only its encoder is kept.
+        timeout_minutes: Minutes to wait for another process before all processes end.
+        minutes: Train for as many steps as fit, with the evaluation, into this time; a few steps are timed first. The
+            run's options record their number, for an exact repetition. Default: the trainer's limit holds.
+        chunk_size: Views encoded at a time in each process, for batches whose activations exceed the memory; the loss
+            is still over the whole batch. Default: all.
+        widths: Numbers of leading features, such as 384,128,64; the loss is the mean over them, for embeddings that
+            can be truncated (Matryoshka). Default: all features only.
         temperature_rate_factor: Factor of a learned temperature's learning rate; --loss.temperature learned learns it.
-        unlabelled: What a loss that takes classes does with samples without one, as --subset FewLabels leaves: none of
-            it, or one class for each. Losses without labels are trained on all.
-        weights: A file of weights that the encoder begins with, .safetensors or .pth, of anybody's training: they are
-            matched by name and shape, whatever stands before the names, or else by order and shape, which is said.
-            Default: those that the encoder comes with.
-        freeze: What of the encoder is not trained: all, "all but the last block", or names of its parts, layer1,layer2;
-            batch statistics are frozen with it. Default: nothing.
-        unfreeze_epoch: The epoch that what is frozen is trained from. Default: never.
-        encoder_rate_factor: Factor of the encoder's learning rate beside that of the head.
-        layer_decay: Factor of the rate from each block of the encoder to the one before it, nearer to the input.
-        workers: Processes that read and decode samples; 0: none beside the training. Default: as many as help.
-        compile: Whether to compile encoder, head and momentum encoder with torch.compile. The loss runs outside, by any
-            backend as it does without, and nothing is captured in a CUDA graph.
-        validation_epochs: Epochs between validation scores, which the last epoch always has; 0: none at all.
-        keep: Which weights a finished run keeps: of the last epoch, or of the best in validation, where
-            the encoder as it began is one of them. Default: the best where validation can choose, in recipes the last.
-        patience: Validations without a better score, as --keep best has it, that end the training. Default: never.
-        log: Tools to look at the training in: tensorboard, wandb, mlflow, csv; several as --log [tensorboard,mlflow].
-        data: Where the samples come from: a class, a folder of photos, a file, or a data set of torchvision.
-        min_per_class: Samples that a class needs, or else it is left out of every part.
+        unlabelled: The use of unlabelled samples, as from --subset FewLabels, in a loss over classes: left out, or each
+            as a class of its own. Losses without labels are trained on all samples.
+        weights: A file of initial weights for the encoder, .safetensors or .pth, from any training: they are matched
+            by name and shape, ignoring prefixes of the names, or else by order and shape, which is reported. Default:
+            the encoder's own.
+        freeze: The frozen parts of the encoder: all, "all but the last block", or names of parts, layer1,layer2; their
+            batch statistics are frozen, too. Default: nothing.
+        unfreeze_epoch: The epoch from which frozen parts are trained. Default: never.
+        encoder_rate_factor: Factor of the encoder's learning rate relative to the head's.
+        layer_decay: Factor of the learning rate from each block of the encoder to the one before it, nearer the input.
+        workers: Processes that read and decode samples; 0: only the training process. Default: as many as help.
+        compile: Whether to compile encoder, head and momentum encoder with torch.compile. The loss runs outside, with
+            any backend, as it does without, and nothing is captured in a CUDA graph.
+        validation_epochs: Epochs between validation scores; the last epoch always has them. 0: none at all.
+        keep: Which weights a finished run keeps: of the last epoch, or of the best in validation, including the encoder
+            as it began. Default: the best where validation can choose, in recipes the last.
+        patience: Validations without a better score, as for --keep best, that end the training. Default: never.
+        log: Tools to log the training to: tensorboard, wandb, mlflow, csv; several as --log [tensorboard,mlflow].
+        data: The source of the samples: a class, a folder of photos, a file, or a data set of torchvision.
+        min_per_class: The fewest samples of a class; smaller classes are left out of every part.
         subset: Fewer training samples: a long tail, a fraction, some classes; several with --subset+. Default: all.
         split: How samples are split into training, validation and test parts.
         batches: Which samples form a batch, and the views made of them.
-        encoder: The network that is kept: a class; or scratch, a small one for the data; or auto, for photos and texts
-            one that others trained, found in the Hugging Face cache, on the hub or in a package (likewise[pretrained]).
+        encoder: The network kept after training: a class; or scratch, a small one for the data; or auto, for photos and
+            texts a published one, from the Hugging Face cache, the hub or a package (likewise[pretrained]).
             Default: auto.
         head: The network between encoder and loss, dropped after training.
         loss: The loss.
         inputs: Further inputs of the loss, such as a queue: --inputs Momentum --inputs+ KeyQueue; [] is none.
-        optimizer: What updates the parameters.
+        optimizer: The optimizer of the parameters.
         schedule: How the learning rate changes during training.
         trainer: Lightning's trainer.
     """
@@ -195,12 +194,12 @@ class TrainOptions(SharedOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions:
-    """Compare runs: a table with intervals and paired differences, curves overlaid, differences by class.
+    """Compare runs: a table with intervals and paired differences, overlaid curves, differences by class.
 
         likewise compare runs/A runs/B                         compare.html, and the table as compare.csv and .md
         likewise compare runs/* --output results/all.html
 
-    Runs that differ in the seed only are one setting; the first run's setting is what others are compared with. Scores
+    Runs that differ only in the seed are one setting; the others are compared with the first run's setting. Scores
     are means over seeds with 95 % intervals, differences are paired by seed; with one run each, by test sample.
 
     Args:
@@ -216,16 +215,16 @@ class CompareOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions:
-    """Write a run's encoder as a file for elsewhere, or as a folder for another library.
+    """Write a run's encoder to a file for use elsewhere, or to a folder for another library.
 
-    The file is called as the run is, unless --output names it:
+    The file is named after the run, unless --output is given:
 
         likewise export runs/RUN --format onnx            RUN.onnx: any number of inputs, checked against the encoder
         likewise export runs/RUN --classifier probe       encoder and classifier as one, in RUN.onnx
         likewise export runs/RUN --output encoder.safetensors
-        likewise export runs/RUN --side second --format onnx     of a run of pairs, the other encoder
-        likewise export runs/RUN --format sentence-transformers  a folder that SentenceTransformer loads; so does
-                                                                 transformers, or timm of a network of timm
+        likewise export runs/RUN --side second --format onnx     the other encoder of a run of pairs
+        likewise export runs/RUN --format sentence-transformers  a folder for SentenceTransformer; or for
+                                                                 transformers, or timm for a timm network
     """
 
     workflow = "likewise.workflows.exports.export"
@@ -238,17 +237,17 @@ class ExportOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class PredictOptions:
-    """Predict the class or the labels of samples by what a run has learned, and say what is unlike its training data.
+    """Predict the class or labels of samples with a run, and report samples unlike its training data.
 
-        likewise predict runs/RUN photos/ --output photos.csv        a row a photo
+        likewise predict runs/RUN photos/ --output photos.csv        one row per photo
         likewise predict runs/RUN photo.jpg                          one photo, printed
         likewise predict runs/RUN "a text" "another"                 texts, printed; - takes the lines of standard input
         likewise predict runs/RUN photos/ --by knn                   by the nearest training samples
         likewise predict runs/RUN photos/ --among support/           by the nearest of these, such as new classes
 
     The columns are id, class and probability, or labels and their probabilities, and unlike: the share of held-out
-    samples that are nearer to the training data; unlike_training is true above 0.95. Where the samples have labels,
-    these stand beside, and the accuracy and the most frequent confusions are printed.
+    samples nearer to the training data; unlike_training is true above 0.95. Where the samples have labels, these are
+    added, and the accuracy and the most frequent confusions are printed.
     """
 
     workflow = "likewise.workflows.prediction.predict"
@@ -263,21 +262,21 @@ class PredictOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions:
-    """Find what is nearest to images, texts or vectors; near-duplicates; doubtful labels.
+    """Find the nearest neighbours of images, texts or vectors; near-duplicates; or doubtful labels.
 
-    By cosine similarity, exactly:
+    The search is exact, by cosine similarity:
 
-        likewise search runs/RUN photo.jpg --among photos.parquet      the nearest of what `likewise embed` wrote
+        likewise search runs/RUN photo.jpg --among photos.parquet      the nearest in a file from `likewise embed`
         likewise search runs/RUN new/ --among photos/ --html page.html   both encoded now; a page with the images
         likewise search runs/RUN --within photos.parquet --k 3         the nearest others of each sample
         likewise search runs/RUN --within photos/ --duplicates 0.98    groups that pairs of at least 0.98 link
         likewise search runs/RUN --within photos/ --mistakes           labels that a sample's neighbours do not have
         likewise search runs/RUN "a red bus" --side second --among photos/    of pairs, from one side to the other
         likewise search runs/RUN --negatives --output mined.jsonl      its training pairs, each with 5 hard negatives
-        likewise search mine.npz --duplicates 0.98                     features from anywhere; so are their neighbours
-        likewise search mine.npz ID                                    of an id, and --mistakes
-        likewise search new.jpg --among photos/                        without a run: by a network that others trained
-        likewise search --within photos/ --duplicates 0.98             likewise
+        likewise search mine.npz --duplicates 0.98                     features from anywhere; also with --mistakes
+        likewise search mine.npz ID                                    the neighbours of an id in these
+        likewise search new.jpg --among photos/                        without a run: by a published network
+        likewise search --within photos/ --duplicates 0.98             as above
     """
 
     workflow = "likewise.workflows.searches.search"
@@ -302,33 +301,33 @@ class SearchOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class EmbedOptions:
-    """Encode any data into one file: ids, features, and labels and parts where there are some.
+    """Encode any data into one file: ids, features, and any labels and parts.
 
         likewise embed runs/RUN photos/ --output photos.parquet
         likewise embed runs/RUN texts.csv --output texts.npz --data.label none
         likewise embed encoder.onnx photos/ --output photos.parquet --dtype float16
-        likewise embed photos/                            by a network that others trained, into photos.parquet
+        likewise embed photos/                            by a published network, into photos.parquet
         likewise embed photos/ --encoder Timm --encoder.name resnet18 --encoder.pretrained true --data.size 224
         likewise embed photos/ --encoder resnet18 --weights resnet18.pth --data.size 224
         likewise embed runs/RUN answers.jsonl --side second --output answers.parquet
 
-    Images are brought to the run's size by its own rule. Parts are those of the data, or of a run's own data those that
-    it was split into. It works shard by shard: what was finished before Ctrl-C is in OUTPUT.partial, and the same
-    command goes on from there. Images that can't be read are left out, and listed.
+    Images are resized by the run's own rule. Parts come from the data, or for a run's own data from its split. Encoding
+    works shard by shard: after Ctrl-C the finished shards are in OUTPUT.partial, and the same command resumes there.
+    Unreadable images are left out, and listed.
 
     Args:
         run: A run's folder, or an exported .onnx file.
-        data: What to encode: a folder of photos, a file, a data set of torchvision, or a class.
-        output: The file to write, .parquet or .npz. Default: called as the data is, here.
+        data: The data to encode: a folder of photos, a file, a data set of torchvision, or a class.
+        output: The file to write, .parquet or .npz. Default: named after the data, in the current folder.
         side: The side of a run of pairs that the data belongs to: first or second.
-        encoder: An encoder in place of a run's. Default: without a run, for photos and texts one that others trained;
-            see likewise train --help.
-        weights: A file of its weights, .safetensors or .pth; see `likewise train`. Default: those that it comes with.
+        encoder: An encoder in place of a run's. Default: without a run, for photos and texts a published one; see
+            likewise train --help.
+        weights: A file of its weights, .safetensors or .pth; see `likewise train`. Default: the encoder's own.
         dtype: The type of the features.
-        shard_size: Samples that are done at once or not at all.
-        batch_size: Samples encoded at a time. Default: as many as suit their size.
+        shard_size: Samples in a shard, which is written whole or not at all.
+        batch_size: Samples encoded at a time. Default: by their size.
         workers: Processes that read and decode samples; 0: none. Default: one per core, up to 8.
-        force: Whether an output that exists is replaced, and what was begun with other options.
+        force: Whether to replace an existing output, and shards begun with other options.
         device: Where the encoder runs: auto, cpu, cuda ...
     """
 
@@ -377,6 +376,6 @@ FILLED_OPTIONS = {
     ("loss", "feature_dim"): "head",
     ("loss", "num_classes"): "data",
 }
-"""Arguments of parts that the parts before them supply, whatever the options say."""
+"""Arguments of parts that earlier parts supply, whatever the options say."""
 HIDDEN_OPTIONS = {name for _, name in FILLED_OPTIONS} | {"params"}
-"""Parameters that are no options: those filled in, and the parameters that an optimizer updates."""
+"""Parameters that are not options: those filled in, and the parameters that an optimizer updates."""

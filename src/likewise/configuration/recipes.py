@@ -1,12 +1,11 @@
-"""Recipes and starts: the options that come with likewise, for a method and data by name, or for photos and texts.
+"""Recipes and starts: built-in options for a method and data by name, or for photos and texts.
 
-A recipe is named METHOD-DATA, and a study, which sweeps over several, STUDY-DATA. A start is what a training on photos
-or texts begins with where neither an encoder nor a recipe is named.
+A recipe is named METHOD-DATA, and a study, which sweeps over several recipes, STUDY-DATA. A start holds the options of
+a training on photos or texts if neither an encoder nor a recipe is named.
 
-A recipe is two files, one on top of the other: that of the data set (data, split, batches, encoder, head, optimizer,
-epochs), and that of the method (loss and inputs). A third file, named after both, is for what belongs to the pair. A
-data set whose file says "like: NAME" has what the other one has, and what belongs to its pairs, unless it says
-otherwise.
+A recipe is two files, one on top of the other: the data set's (data, split, batches, encoder, head, optimizer, epochs),
+and the method's (loss and inputs). A third file, named after both, holds options for this combination. A data set whose
+file says "like: NAME" has the other data set's options, including its combinations' options, unless it overrides them.
 
 Files: likewise/training/recipes/{data,methods,both,studies,starts}/NAME.yaml; for a new method, add methods/NAME.yaml.
 """
@@ -29,14 +28,14 @@ ROOT = files("likewise") / "training" / "recipes"
 FOR = "for"
 """The key that limits a method or study to some data sets, or a data set to some methods."""
 OTHER_IMAGES = ""
-"""The name of images that no file of a data set is about."""
+"""The name of images without a data set's file."""
 FITTED_PARTS = ("data", "batches", "encoder")
 AUTO, SCRATCH = "auto", "scratch"
-"""Values of --encoder: the rule of `options_of`, and the last step of it alone."""
+"""Values of --encoder: the rule of `options_of`, and only its last step."""
 BALANCED_LOSSES = {"rascal", "multisimilarity", "batchtriplet", "contrastivemargin", "liftedstructure"}
 """Other losses that compare the classes within a batch, and so need several samples of each. Batches of a few classes
-suit no others: losses over all classes learn which ones a batch has, and losses without labels take samples of one
-class for each other's negatives."""
+suit only these: losses over all classes learn which classes a batch has, and losses without labels take samples of one
+class as each other's negatives."""
 TEXT_PAIRS = "text-pairs"
 
 
@@ -75,7 +74,7 @@ def study(name: str) -> dict[str, str]:
 
 
 def complete_name(name: str, data: str | None = None) -> str:
-    """Complete the name of a method to that of a recipe: for the data, or else for digits, or the first it is for."""
+    """Complete a method's name to a recipe's: for the data, else for digits, else for the method's first data set."""
     method = method_named(name)
     if method is None:
         return next((known for known in names() if folded(known) == folded(name)), name)
@@ -85,12 +84,12 @@ def complete_name(name: str, data: str | None = None) -> str:
 
 
 def method_named(name: str) -> str | None:
-    """Return the method that a word names, whatever its case and hyphens."""
+    """Return the method named by a word, ignoring case and hyphens."""
     return next((known for known in file_names("methods") if folded(known) == folded(name)), None)
 
 
 def input_options(data: str) -> dict[str, Any]:
-    """Return the options for a kind of data where no recipe is named: those of its inputs; for pairs, a recipe."""
+    """Return the options for a kind of data without a named recipe: its input options; for pairs, a recipe's."""
     if data == "pairs":
         return recipe("clip-pairs")
     return {part: value for part, value in load_fragment("data", data).items() if part in FITTED_PARTS}
@@ -106,7 +105,7 @@ def _pair(name: str, folder: str) -> tuple[str, str]:
 
 
 def unknown(name: str, known: Sequence[str]) -> str:
-    """Say that a name is unknown, and which are near it; or what a method and data that don't match go with."""
+    """Return the error for an unknown name, with near names, or with the matches of a method and its data."""
     for folder in ("methods", "studies"):
         for prefix, data in product(file_names(folder), file_names("data")):
             if name == f"{prefix}-{data}":
@@ -142,7 +141,7 @@ def load_fragment(folder: str, name: str) -> dict[str, Any]:
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay options over others; arguments of a class are dropped where another class takes its place."""
+    """Merge options over others; arguments of a class are dropped where another class replaces it."""
     merged = {**below, **above}
     for name in below.keys() & above.keys():
         old, new = below[name], above[name]
@@ -153,14 +152,14 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 
 
 class Start(NamedTuple):
-    """A published network: its weights on the hub, the modules that load it, and the files of options for it."""
+    """A published network: its weights on the hub, the modules that load it, and its option files."""
 
     network: str
     repository: str
     modules: Sequence[str]
     extra: str
     options: str
-    scratch: str  # "" where it is what fits the data
+    scratch: str  # "" for the network that fits the data
 
 
 STARTS = {
@@ -182,7 +181,7 @@ STARTS = {
     ),
 }
 STARTS[TEXT_PAIRS] = STARTS["texts"]._replace(options=TEXT_PAIRS, scratch="")
-"""By the name that recipes have for the data, and one for pairs whose sides are both texts."""
+"""Starts by the recipes' name for the data, and one for pairs with texts on both sides."""
 
 
 def default_options(data: str) -> dict[str, Any]:
@@ -203,9 +202,9 @@ def published_options(data: str, *, weights: bool = False) -> dict[str, Any]:
 
 
 def options_of(data: str, rule: str, user_options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that training begins with: published weights where available, else a small new network.
+    """Return the options of a training's start: published weights where available, else a small new network.
 
-    Data that is not in `STARTS` gets the options that fit it. The rule is "auto" or "scratch". With a file of weights
+    Data not in `STARTS` gets the options that fit it. The rule is "auto" or "scratch". With a file of weights
     among the user's options, a network for photos gets no published ones.
     """
     start = STARTS.get(data)
@@ -213,7 +212,7 @@ def options_of(data: str, rule: str, user_options: Mapping[str, Any]) -> dict[st
         return input_options(data)
     photos = data == "image-folder"
     weights = user_options.get("weights") is not None
-    if weights and not photos:  # those of a run's own encoder
+    if weights and not photos:  # weights of a run's own encoder
         rule = SCRATCH
     if rule == AUTO and (lacks := _lacks(start, weights=weights)):
         warnings.warn(
@@ -228,13 +227,13 @@ def options_of(data: str, rule: str, user_options: Mapping[str, Any]) -> dict[st
     if rule == SCRATCH or data == TEXT_PAIRS:
         return options
     loss = folded(str(user_options.get("loss", "supcon")).rpartition(".")[2]).removesuffix("loss")
-    if loss != "supcon":  # which the starts are tuned for
+    if loss != "supcon":  # the starts are tuned for SupCon
         options = _of_another_loss(options, loss)
     return _merged(options, {"encoder": {"init_args": {"pretrained": False}}}) if weights else options
 
 
 def _of_another_loss(options: dict[str, Any], loss: str) -> dict[str, Any]:
-    """Return options without what was chosen for SupCon: no head, one view of texts, and batches of a few classes."""
+    """Return options without the choices for SupCon: no head, one view of texts, and batches of a few classes."""
     batches, init_args = options["batches"], options["batches"]["init_args"]
     viewed = {**init_args, "views": 2, "batch_size": init_args["batch_size"] * init_args["views"] // 2}
     if loss not in BALANCED_LOSSES:
@@ -244,7 +243,7 @@ def _of_another_loss(options: dict[str, Any], loss: str) -> dict[str, Any]:
 
 
 def _lacks(start: Start, *, weights: bool) -> str:
-    """Return why a network is not available, or "" where it is; weights on the hub are downloaded to find out."""
+    """Return why a network is not available, or "" if it is; weights on the hub are downloaded to find out."""
     missing = next((name for name in start.modules if find_spec(name) is None), None)
     if missing is not None:
         return f"{missing} is not installed"

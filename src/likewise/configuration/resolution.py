@@ -1,4 +1,4 @@
-"""Words and files as one record: defaults, then the recipe, then configurations, then the command line."""
+"""The merging of words and files into a record: defaults, the recipe, configurations, then the command line."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from inspect import signature
@@ -18,24 +18,24 @@ from likewise.files.detection import runs_near
 from likewise.files.formats import PARTIAL_SUFFIX
 from likewise.instantiate import as_list, path_of
 
-SEEDS = 2**32  # NumPy takes no more
-# Lightning's, but for those that shard the model or start processes themselves
+SEEDS = 2**32  # NumPy's limit
+# Lightning's, except those that shard the model or start processes themselves
 STRATEGIES = ("auto", "ddp", "ddp_find_unused_parameters_true")
 
 
 def resolve(options: Any, *, verb: str = "train") -> Any:
-    """Return the record of a verb's options, checked, each with its default where it is not given.
+    """Return the checked record of a verb's options, with defaults for missing ones.
 
     Args:
-        options: A mapping of them, by their full or short names, dotted or nested; config, recipe and resume among
-            them. Or the verb's record, to which neither a file nor a recipe nor the data adds anything.
+        options: A mapping of them, by their full or short names, dotted or nested, including config, recipe and
+            resume. Or the verb's complete record: no file, recipe or data adds to it.
         verb: One of `likewise.configuration.options.RECORDS`.
 
     Returns:
         The verb's record, one of `likewise.configuration.options`.
 
     Raises:
-        ValueError: There is no such option, class, file or recipe, or a value is not as expected.
+        ValueError: An option, class, file or recipe doesn't exist, or a value is not as expected.
 
     Example:
         >>> resolve({"loss": "supcon", "epochs": 3}).trainer["max_epochs"]
@@ -50,7 +50,7 @@ def written(options: Any) -> str:
     """Return a record as the text of a file that `--config` reads.
 
     Args:
-        options: What `resolve` returned. Its config, recipe and resume are left out: what they brought is written.
+        options: A record from `resolve`. Its config, recipe and resume are left out: their options are written instead.
     """
     values = {
         name: value for name, value in _stringify_paths(options).items() if name not in SOURCES and value is not None
@@ -94,7 +94,7 @@ def _fill(draft: ConfigBuilder, options: Iterable[Option]) -> Any:
 
 
 def _check_names(verb: str, options: Sequence[Option]) -> None:
-    """Raise a ValueError for a typo that shows before any class is imported: in an option's or a class's name."""
+    """Raise a ValueError for a typo in the name of an option or a class, before any class is imported."""
     draft = ConfigBuilder(verb)
     for option in options:
         part, _, within = option.name.partition(".")
@@ -107,7 +107,7 @@ def _check_names(verb: str, options: Sequence[Option]) -> None:
 
 
 def in_files(options: Sequence[Option], root: Class) -> list[Option]:
-    """Return the options in the files that `config` names, each under its full name."""
+    """Return the options in the files named by `config`, each under its full name."""
     files = [file for option in options if option.name == "config" for file in as_list(option.value)]
     return [canonical(option, root) for file in files for option in _load_options(file)]
 
@@ -122,7 +122,7 @@ def canonical(option: Option, root: Class) -> Option:
 
 
 def _resumed(options: Sequence[Option]) -> list[Option]:
-    """Return the options that a run began with, and those given on resuming, which don't change the training."""
+    """Return a run's original options, and the options given on resuming, which don't change the training."""
     folder = str(next(option.value for option in reversed(options) if option.name == "resume"))
     unexpected = [option.name for option in options if option.name.partition(".")[0] not in ("resume", *RESUMED_WITH)]
     if unexpected:
@@ -143,7 +143,7 @@ def _load_options(file: Any) -> list[Option]:
         path = Path(file).expanduser()
         if not path.is_file():
             raise ValueError(f"expected a file of options for --config, got {file}, which does not exist: correct it")
-        file = path.read_bytes()  # YAML tells its encoding
+        file = path.read_bytes()  # YAML detects the encoding
     try:
         content = yaml.safe_load(file) if isinstance(file, str | bytes) else file
     except yaml.YAMLError as error:
@@ -156,7 +156,7 @@ def _load_options(file: Any) -> list[Option]:
 
 
 def _expanded(options: Sequence[Option], root: Class) -> list[Option]:
-    """Expand words that stand for a class with arguments; options that are named themselves win."""
+    """Expand words that stand for a class with arguments; explicitly named options win."""
     values, spelt_out = {option.name: option.value for option in options}, list[Option]()
     for option in options:
         base = root.part(option.name) if option.name in PARTS and not option.adds else None
@@ -178,7 +178,7 @@ def _published(last: Mapping[str, Any]) -> list[Option]:
 
 
 def _split_encoder_rule(layers: list[Option]) -> tuple[list[Option], str | None]:
-    """Return the options without `auto` and `scratch` as encoder, and which of the two is in force, if either is."""
+    """Return the options without `auto` and `scratch` as encoder, and the one of them in force, if any."""
     named = [index for index, option in enumerate(layers) if option.name == "encoder"]
     word = layers[named[-1]].value if named else None
     if word not in (AUTO, SCRATCH):
@@ -199,7 +199,7 @@ def _without_end(below: Sequence[Option], layers: Sequence[Option]) -> list[Opti
 def _defaults_and_recipe(
     options: Sequence[Option], layers: Sequence[Option], root: Class, rule: str | None
 ) -> list[Option]:
-    """Return what lies below the given options, spelt out in `layers`: defaults, what fits the data, and the recipe."""
+    """Return the options below the given ones, expanded in `layers`: defaults, options for the data, the recipe."""
     last, source = _last_values(layers), root.part("data")
     if isinstance(last.get("data"), str) and source:
         last["data"] = class_named(last["data"], source) or last["data"]
@@ -221,7 +221,7 @@ def _defaults_and_recipe(
     if Option("data", "likewise.data.Pairs") in chosen_options and "encoder" not in chosen:
         chosen_options += pair_options(last)
     below = _without_replaced(chosen_options, layers, root)
-    if data == "image-folder" and Option("data", "likewise.data.Folder") in chosen_options:  # whichever reads them
+    if data == "image-folder" and Option("data", "likewise.data.Folder") in chosen_options:  # read by any source
         below += [option for option in chosen_options if option.name == "data.size"]
     named = {option.name for option in (*below, *layers) if option.name in PARTS}
     defaults = (Option(*pair) for pair in DEFAULTS.items())
@@ -240,7 +240,7 @@ def _input_options(data: str, options: Sequence[Option], last: Mapping[str, Any]
 
 
 def _pair_options(last: Mapping[str, Any], rule: str | None) -> dict[str, Any]:
-    """Return what fits pairs: where both sides are texts, and nothing else is named, a language model is tuned."""
+    """Return the options that fit pairs: for texts on both sides, and nothing else named, a tuned language model."""
     encoder, arguments = last.get("encoder"), {name for name in last if name.startswith(("encoder.", "inputs.encoder"))}
     named = isinstance(encoder, str) and folded(encoder.rpartition(".")[2]) in {"pretrainedtransformer", "fromrun"}
     if not are_texts(last) or not (named or (encoder is None and not arguments)):
@@ -252,7 +252,7 @@ def _pair_options(last: Mapping[str, Any], rule: str | None) -> dict[str, Any]:
 
 
 def _without_replaced(below: Sequence[Option], above: Sequence[Option], root: Class) -> list[Option]:
-    """Drop the arguments of parts that the options above give another class: they would mean something else there."""
+    """Drop the arguments of parts whose class the options above replace: they would mean something else there."""
     over = _last_values(above)
     replaced = tuple(
         f"{name}." for name, value, _ in below if name in over and not _is_same(value, over[name], root.part(name))
@@ -270,7 +270,7 @@ def _is_same(path: Any, value: Any, base: Class | None) -> bool:
 
 
 def _batches_for(options: Sequence[Option], root: Class) -> str | None:
-    """Return the only batches that supply what the inputs of the loss read; None: any batches do."""
+    """Return the only batches that supply the data for the inputs of the loss; None: any batches do."""
     losses, inputs, base = root.part("loss"), root.part("inputs"), root.part("batches")
     value = next((option.value for option in reversed(options) if option.name == "loss"), None)
     if losses is None or inputs is None or base is None or not isinstance(value, str):

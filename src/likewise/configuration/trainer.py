@@ -1,4 +1,4 @@
-"""The options of Lightning's trainer that a training may set, as a record: importing Lightning takes seconds."""
+"""The trainer options for a training, as a record of its own: importing Lightning takes seconds."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -15,36 +15,36 @@ Precision = Literal[
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerOptions:
-    """Lightning's trainer, with its own defaults: those of its options that a training can use.
+    """Lightning's trainer: the options that a training can use, with Lightning's defaults.
 
     Args:
         accelerator: Where it computes: auto, cpu, cuda, mps ...
         strategy: How several processes share the work: auto, ddp, or ddp_find_unused_parameters_true.
         devices: How many devices, or which: 2, or [0, 1], or auto for all.
-        num_nodes: Machines.
+        num_nodes: Number of machines.
         precision: The type of numbers: 32-true, bf16-mixed, 64-true ..., or auto: bf16-mixed where the device
-            multiplies bfloat16 itself and the network gains by it, else 32-true. Default: 32-true.
+            multiplies bfloat16 natively and the network gains by it, else 32-true. Default: 32-true.
         logger: Further loggers of Lightning; see --log for the usual ones.
         callbacks: Further callbacks of Lightning.
-        fast_dev_run: A number of batches to try things out with; true: one.
+        fast_dev_run: Number of batches of a trial run; true: one.
         max_epochs: Epochs after which the training ends; -1: none.
-        min_epochs: Epochs that it has at least.
+        min_epochs: The least number of epochs.
         max_steps: Steps after which it ends; -1: none.
-        min_steps: Steps that it has at least.
+        min_steps: The least number of steps.
         max_time: Time after which it ends, DD:HH:MM:SS.
         limit_train_batches: Batches of an epoch, as a share (0.1) or a number (10). Default: all.
-        overfit_batches: A share or number of batches that is trained on again and again.
+        overfit_batches: A share or number of batches to train on repeatedly.
         log_every_n_steps: Steps between rows of metrics.csv.
         enable_checkpointing: Whether Lightning may write checkpoints.
         enable_progress_bar: Whether a progress bar is drawn.
         enable_model_summary: Whether the modules are listed before training.
-        accumulate_grad_batches: Batches whose gradients make one step.
-        gradient_clip_val: The length, or value, that gradients are cut to. Default: not at all.
+        accumulate_grad_batches: Batches whose gradients are accumulated for one step.
+        gradient_clip_val: The norm, or value, that gradients are clipped to. Default: no clipping.
         gradient_clip_algorithm: norm or value. Default: norm.
-        deterministic: Whether operations must be deterministic; warn: tells which are not.
+        deterministic: Whether operations must be deterministic; warn: reports the others.
         benchmark: Whether cuDNN tries several algorithms.
-        profiler: simple, advanced, or pytorch: time is measured.
-        detect_anomaly: Whether autograd looks for NaN.
+        profiler: A profiler of the time: simple, advanced, or pytorch.
+        detect_anomaly: Whether autograd checks for NaN.
     """
 
     accelerator: str = "auto"

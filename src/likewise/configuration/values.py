@@ -1,4 +1,4 @@
-"""Options and their values: words and values of files, read by pydantic as annotations want them, as plain values."""
+"""Options and their values: words and file values, converted by pydantic to plain values according to annotations."""
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,18 +18,18 @@ from likewise.configuration.classes import PLAIN_TYPES, members, part_in
 from likewise.instantiate import path_of
 
 FLAG: Final = object()
-"""The value of an option that is given without one."""
+"""The value of an option given without one."""
 TYPE_NAMES = {
     "int": "a whole number", "float": "a number", "bool": "true or false", "string": "a text", "list": "a list",
     "tuple": "a list", "dict": "a mapping", "path": "a text",
 }  # fmt: skip
-"""Names of types in errors, by how pydantic's types of errors begin."""
+"""Names of types in errors, by the beginning of pydantic's error types."""
 Part = Callable[[Any, Any], Any]
-"""Describes a part, from a value and the class that is expected; None: the value is for another type."""
+"""A function that describes a part, from a value and the expected class; None: the value is for another type."""
 
 
 class Option(NamedTuple):
-    """An option by its dotted name, its value (a word, a value of a file, `FLAG`), and whether a "+" adds to a list."""
+    """An option: its dotted name, its value (a word, a file's value, or `FLAG`), and whether a "+" adds to a list."""
 
     name: str
     value: Any
@@ -50,9 +50,9 @@ def flat(options: Mapping[str, Any], above: str = "") -> Iterator[Option]:
 
 
 def plain(value: Any, hint: Any, part: Part | None = None) -> Any:
-    """Return a value as an annotation wants it, or raise: "expected a number, got x"; `part` describes parts.
+    """Return a value in an annotation's type, or raise: "expected a number, got x"; `part` describes parts.
 
-    Strictly, as JSON: a list may be a tuple, a text a path, 1 a float; but true is no number, nor 1 a text.
+    Conversion is strict, as in JSON: a list may be a tuple, a text a path, 1 a float; true is no number, and 1 no text.
     """
     if value is FLAG and bool not in members(hint):
         raise ValueError("expected a value, got none")
@@ -82,14 +82,14 @@ def _named(value: Any) -> str:
 
 
 def _meanings(value: Any, *, texts: bool) -> Iterator[Any]:
-    """Yield what a word may mean, likeliest first: a number or list rather than a text, words with commas a list."""
+    """Yield a word's meanings, likeliest first: a number or list rather than a text, words with commas a list."""
     if not isinstance(value, str):
         yield value
         return
     bracketed = value.lstrip().startswith(("[", "{"))
     try:
         yield parse(value)
-    except ValueError:  # brackets that are not closed
+    except ValueError:  # unclosed brackets
         if not texts:
             raise
     yield value
@@ -116,7 +116,7 @@ def _adapter(hint: Any, plainly: bool) -> TypeAdapter[Any]:
 
 
 def _readable(hint: Any, plainly: bool) -> Any:
-    """Return an annotation as files can give it: without tensors, with parts described, and texts tried last."""
+    """Return an annotation in the form of files: without tensors, with parts described, and texts tried last."""
     origin: Any = get_origin(hint)
     inner = get_args(hint)
     if (base := part_in(hint)) is not None:
@@ -133,7 +133,7 @@ def _readable(hint: Any, plainly: bool) -> Any:
         return either | None if type(None) in inner else either
     if is_typeddict(hint) or origin is Mapping:
         return dict[str, Any]
-    if origin in {Iterable, Sequence}:  # which pydantic would make a generator
+    if origin in {Iterable, Sequence}:  # pydantic would make it a generator
         origin = list
     if origin in {list, tuple, set, dict} and inner:
         return origin[tuple(argument if argument is ... else _readable(argument, plainly) for argument in inner)]  # pyright: ignore[reportInvalidTypeArguments]
@@ -149,7 +149,7 @@ def _describe_part(base: Any, value: Any, info: ValidationInfo) -> Any:
     describe: Part = info.context  # pyright: ignore[reportAssignmentType]
     try:
         described = describe(value, base)
-    except ValueError as error:  # which pydantic would take for "not of this type"
+    except ValueError as error:  # pydantic would take it for "not of this type"
         raise _RaisedError(error) from error
     if described is None:
         raise ValueError("the name of a class")
@@ -157,11 +157,11 @@ def _describe_part(base: Any, value: Any, info: ValidationInfo) -> Any:
 
 
 class _RaisedError(Exception):
-    """Carries a ValueError past pydantic, as its argument."""
+    """An exception that carries a ValueError past pydantic, as its argument."""
 
 
 def parse(value: Any) -> Any:
-    """Return what a word means where nothing tells its type: a number, a list, a mapping, or the word itself."""
+    """Return the meaning of a word of unknown type: a number, a list, a mapping, or the word itself."""
     if not isinstance(value, str) or value == "None":
         return None if value == "None" else value
     for number in (int, float):

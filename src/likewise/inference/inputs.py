@@ -1,4 +1,4 @@
-"""Samples from wherever people keep them, as a trained model takes them, and their features a piece at a time."""
+"""Samples from any source, in the form for a trained model, and their features a piece at a time."""
 
 import hashlib
 import sys
@@ -33,11 +33,11 @@ T = TypeVar("T", Samples, Features)
 def samples_at(
     inputs: str | Path | Sequence[str | Path], model: Model | None = None, *, labelled: bool = False
 ) -> Samples:
-    """Read samples from what `likewise train` takes as data, or images or texts, as a model's run was trained on them.
+    """Read samples from any data for `likewise train`, or images or texts, with the options of a model's run.
 
-    Images are decoded on demand. Samples need no labels; if `labelled`, labels are read though the run had none.
+    Images are decoded on demand. Samples need no labels; if `labelled`, labels are read even if the run had none.
     """
-    other = ImagePreprocessing(3, 1, 1)  # any images, to be refused
+    other = ImagePreprocessing(3, 1, 1)  # reads any images, which are refused later
     entries, made_of = words_of(inputs), None if model is None else model.preprocessing or other
     files = list(map(expanded, entries))
     if made_of is not None and all(
@@ -57,14 +57,14 @@ def samples_at(
     columns = {name: learned.get(name) for name in ("text", "label") if "path" in learned}
     class_name, arguments = source_for(where if where.exists() else inputs, columns)
     options = {**({} if model is None else options_of(model, class_name)), **arguments}
-    options.pop("encoding", None)  # new files need not be in the same
+    options.pop("encoding", None)  # new files may have another encoding
     if labelled and options.get("label") == "none":
         del options["label"]
     source: Any = getattr(data, class_name)
     if made_of is not None:  # of any size
         options = {name: value for name, value in options.items() if name not in {"size", "resize", "memory"}}
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "without labels")  # new samples seldom have some
+        warnings.filterwarnings("ignore", "without labels")  # new samples seldom have labels
         for name in [name for name in ("part", "label") if options.get(name) not in (None, "none")]:
             with suppress(ValueError):
                 return stream_samples(source(**options), made_of)
@@ -73,7 +73,7 @@ def samples_at(
 
 
 def words_of(inputs: str | Path | Sequence[str | Path]) -> list[str | Path]:
-    """Return one word or several as a list; "-" stands for the lines of the standard input."""
+    """Return one word or several as a list; "-" stands for the lines of standard input."""
     entries = [inputs] if isinstance(inputs, str | Path) else list(inputs)
     entries = [line for line in sys.stdin.read().splitlines() if line.strip()] if entries == ["-"] else entries
     if not entries:
@@ -86,9 +86,9 @@ def _is_place(word: str) -> bool:
 
 
 def options_of(model: Model, source: str) -> dict[str, Any]:
-    """Return the options of the data that a model was trained on, if that was a source of this kind.
+    """Return the options of a model's training data, if its source was of this kind.
 
-    For a table these are columns of numbers; for pairs, the column of the model's side, and that of the labels.
+    For a table these are columns of numbers; for pairs, the column of the model's side, and the column of labels.
     """
     facts = model.encoder.file.metadata if isinstance(model.encoder, OnnxEncoder) else {}
     facts = model.run.metadata if model.run else facts
@@ -102,7 +102,7 @@ def options_of(model: Model, source: str) -> dict[str, Any]:
 
 
 def of_side(samples: T, side: Side) -> T:
-    """Return one side of pairs, each input once, with the labels of its pair; samples that are no pairs as they are."""
+    """Return one side of pairs, each input once, with the labels of its pair; return other samples unchanged."""
     if samples.counterparts is None:
         return samples
     selected: Any = samples if side == "first" else samples.counterparts
@@ -114,8 +114,8 @@ def of_side(samples: T, side: Side) -> T:
 
 
 def stream_samples(source: Source, made_of: ImagePreprocessing | None = None) -> Samples:
-    """Read samples on demand, with labels if they have some; a warning says why they have none."""
-    if getattr(source, "label", "none") is not None:  # it has none, or one is named
+    """Read samples on demand, with labels if they have some; else a warning gives the reason."""
+    if getattr(source, "label", "none") is not None:  # it has no such option, or it is set
         return source.stream(made_of)
     try:
         with warnings.catch_warnings(record=True) as caught:
@@ -132,7 +132,7 @@ def stream_samples(source: Source, made_of: ImagePreprocessing | None = None) ->
 
 
 def samples_for(model: Model, source: Source) -> Samples:
-    """Read samples as a model takes them, images on demand and of any size; without labels where there are none."""
+    """Read samples in the form for a model, images on demand and of any size; with labels where there are some."""
     read = stream_samples(source, model.preprocessing or ImagePreprocessing(3, 1, 1))  # any images: refused below
     samples = of_side(read, model.side)
     check_kind(model, samples)
@@ -154,7 +154,7 @@ def _in_words(shape: Sequence[int]) -> str:
 def encode_pieces(
     model: Model, inputs: Tensor | LazyInputs, spans: Sequence[range], workers: int | None = None
 ) -> Iterator[Piece]:
-    """Encode pieces of what `samples_for` returns, while workers read those that follow; see `read_ahead`."""
+    """Encode pieces of inputs from `samples_for`, while workers read the next ones; see `read_ahead`."""
     if isinstance(inputs, Tensor) and model.preprocessing is not None:
         for span in spans:
             images = model.preprocessing.of_tensor(inputs[span.start : span.stop])
@@ -164,7 +164,7 @@ def encode_pieces(
 
 
 def digest_of(model: Model, file: Path | None = None) -> str:
-    """Return a digest of the weights, and of the file that they are in where that isn't a run's; "" if unknown."""
+    """Return a digest of the weights, and of their file where it isn't a run's; "" if unknown."""
     if isinstance(model.encoder, Given):
         return model.encoder.digest
     digest = hashlib.blake2b(digest_size=16)

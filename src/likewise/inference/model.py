@@ -1,4 +1,4 @@
-"""A trained model: inputs as people have them, to features."""
+"""Trained models: from inputs in any usual form to features."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -41,9 +41,9 @@ class Model:
 
     Args:
         encoder: The encoder, which is put into evaluation mode.
-        preprocessing: What images become first. None: they are cropped and resized to the encoder's input shape.
-        run: The run that it comes from, if it comes from one.
-        side: The side whose encoder it is, in a run of pairs; see `of`.
+        preprocessing: The preprocessing of images. None: they are cropped and resized to the encoder's input shape.
+        run: The run that the encoder comes from, if any.
+        side: The side of the encoder, in a run of pairs; see `of`.
 
     Example:
         >>> from likewise.models import ConvNet
@@ -79,17 +79,17 @@ class Model:
 
     @property
     def paired(self) -> bool:
-        """Whether its run is one of pairs, whose two sides have a model each."""
+        """Whether its run is one of pairs, with a model for each side."""
         facts = self.run.metadata if self.run else {}
         return self.encoder.paired if isinstance(self.encoder, Given) else facts.get("second") is not None
 
     @property
     def encodes(self) -> bool:
-        """Whether it has an encoder; else it takes features that are given, as they are."""
+        """Whether it has an encoder; else it takes given features unchanged."""
         return not isinstance(self.encoder, Given)
 
     def of(self, side: Side) -> "Model":
-        """Return what encodes a side of pairs: this model, or the other side's, which is loaded when it is needed."""
+        """Return the model of a side of pairs: this one, or the other side's, loaded on first use."""
         if side == self.side:
             return self
         if side not in get_args(Side):
@@ -101,13 +101,13 @@ class Model:
 
     @cached_property
     def across(self) -> "Model":
-        """The model of the other side of pairs, among which searches look; without pairs, itself."""
+        """The model of the other side of pairs, which searches look through; without pairs, itself."""
         if not self.paired:
             return self
         side: Side = "second" if self.side == "first" else "first"
         encoder: Any = self.encoder
         facts = self.run.metadata if self.run and self.encodes else {"second": {"encoder": None}}
-        if self.run and facts["second"]["encoder"] is not None:  # the sides have an encoder each
+        if self.run and facts["second"]["encoder"] is not None:  # each side has its own encoder
             encoder = self.run.encoder(side).to(encoder.mean.device)
         other = Model(encoder, _preprocessing(facts, side), self.run, side)
         vars(other)["across"] = self
@@ -117,22 +117,22 @@ class Model:
         self, inputs: "Inputs", *, side: Side | None = None, batch_size: int | None = None,
         progress: Progress | None = None,
     ) -> Float[NDArray[np.float32], "n d"]:  # fmt: skip
-        """Encode inputs as they were in training; the same photo gives the same features by every way in.
+        """Encode inputs as in training; the same photo gives the same features in every form of input.
 
         Args:
-            inputs: One input or several. Images: paths, images of Pillow, or arrays and tensors, one image (H, W),
+            inputs: One input or several. Images: paths, Pillow images, or arrays and tensors, one image (H, W),
                 (H, W, channels) or (channels, H, W), or several (N, H, W), (N, H, W, channels) or (N, channels, H, W),
-                uint8 or from 0 to 1, of any size; alone, (3, H, W) is one for a model of colours, and three for one of
-                grey images. Texts: strings. Vectors: arrays and tensors (F,) or (N, F). Or `Samples`.
-            side: The side that the inputs are of, in a run of pairs: "first" or "second". None: the model's own.
+                uint8 or from 0 to 1, of any size; alone, (3, H, W) is one image for a colour model, and three for a
+                greyscale one. Texts: strings. Vectors: arrays and tensors (F,) or (N, F). Or `Samples`.
+            side: The side of the inputs, in a run of pairs: "first" or "second". None: the model's own.
             batch_size: Number of inputs encoded at a time. None: as many as the encoder's `encode` takes.
             progress: Wraps the iteration over batches, for example tqdm.
 
         Returns:
-            Features (N, D); of one input (1, D).
+            Features (N, D); for one input (1, D).
 
         Raises:
-            ValueError: An input can't be read, or is none that the encoder takes; or there is one side.
+            ValueError: An input can't be read, or is of another kind than the encoder takes; or there is one side.
 
         Memory:
             One batch of inputs and activations, in addition to the features, where inputs are paths.
@@ -150,14 +150,14 @@ class Model:
     def predict(
         self, inputs: "Inputs", by: By | None = None, *, among: Features | None = None, batch_size: int | None = None
     ) -> Predictions:
-        """Predict the class or the labels of inputs, and how unlike the training data each is.
+        """Predict the class or the labels of inputs, and how unlike the training data each input is.
 
         Args:
             inputs: See `encode`.
-            by: "probe", the linear probe of the run; "own", the classifier or prototypes that were trained with the
+            by: "probe", the linear probe of the run; "own", the classifier or prototypes trained with the
                 encoder; "knn", the nearest training samples. None: the first of these that the run has.
-            among: Features with labels of other samples, to predict by the nearest 20 of them, such as a few of new
-                classes.
+            among: Features with labels of other samples, such as a few of new classes, whose nearest 20 predict
+                instead.
             batch_size: See `encode`.
 
         Raises:
@@ -180,7 +180,7 @@ class Model:
 
     @cached_property
     def learned(self) -> RunPredictors:
-        """The predictors that the run has learned from features."""
+        """The run's predictors, learned from features."""
         if isinstance(self.encoder, OnnxEncoder | OnnxTexts):
             return RunPredictors(None, self.encoder.file.probe)
         if self.run is None:
@@ -197,28 +197,28 @@ class Model:
         at_least: float | None = None,
         gallery_includes_queries: bool = False,
     ) -> "Neighbours":
-        """Find the nearest by cosine similarity, exactly; of equal ones, the earlier comes first.
+        """Find the exact nearest neighbours by cosine similarity; of equal ones, the earlier comes first.
 
-        Of a run of pairs, queries of one side find samples of the other.
+        In a run of pairs, queries of one side find samples of the other.
 
         Args:
-            queries: What `encode` takes; or features in a file, as `open_features` opens them.
-            among: Features (N, D); a file of them, as `likewise embed` writes, or the run's own if it is the folder of
-                one; or a folder, a table, or a list of files or texts, which are encoded. None: each query's nearest
-                among the others, of one side.
-            side: The side that the queries are of, in a run of pairs. None: the model's own.
-            k: How many of each.
+            queries: Inputs for `encode`; or features in a file, opened by `open_features`.
+            among: Features (N, D); a file of them, as from `likewise embed`; a run's folder, for the run's own; or a
+                folder, a table, or a list of files or texts, which are encoded. None: each query's nearest among the
+                others, of one side.
+            side: The side of the queries, in a run of pairs. None: the model's own.
+            k: The number of neighbours of each query.
             at_least: The smallest similarity that counts. None: any.
-            gallery_includes_queries: Whether the queries are among what is searched: each one's own row is left out.
+            gallery_includes_queries: Whether the queries are among the searched samples: each one's own row is omitted.
 
         Returns:
-            Ids, places and similarities, and texts if they are at hand; ids of an array are its row numbers.
+            Ids, indices and similarities, and texts where available; ids of an array are its row numbers.
 
         Raises:
-            ValueError: Something can't be read, or the features are of another width than the model's.
+            ValueError: A file can't be read, or the width of the features differs from the model's.
 
         Memory:
-            The queries' features, and a piece of what is searched.
+            The queries' features, and a piece of the searched ones.
 
         Example:
             >>> from likewise.models import MLP
@@ -254,7 +254,7 @@ class Model:
         return Neighbours(each(source.ids), indices, similarities, None if source.texts is None else each(source.texts))
 
     def rows(self, inputs: "Inputs") -> Tensor | LazyInputs:
-        """Return inputs as the encoder takes them, (N, ...); files are read on demand."""
+        """Return inputs in the encoder's form, (N, ...); files are read on demand."""
         batch: Any = inputs.inputs if isinstance(inputs, Samples) else inputs
         if isinstance(batch, Tensor | np.ndarray):
             return self._of_array(batch)
@@ -303,16 +303,16 @@ class Model:
 
     def _image(self, image: Any) -> Tensor:
         if isinstance(image, str | Path):
-            from likewise.data import read_image  # noqa: PLC0415 - beside images of other kinds
+            from likewise.data import read_image  # noqa: PLC0415 - for paths only
 
             return read_image(image, self._made_of).unsqueeze(0)
         if hasattr(image, "getexif"):
             file = Path(getattr(image, "filename", "") or "")
             if image.format == "JPEG" and image.tile and file.is_file():  # as it would be from its path: see `draft`
                 return self._image(file)
-            return self._made_of(image.copy()).unsqueeze(0)  # which may turn it in place
+            return self._made_of(image.copy()).unsqueeze(0)  # may rotate it in place
         if isinstance(image, Tensor | np.ndarray):
-            first = image.ndim == 3 and image.shape[0] == 3 and image.shape[-1] not in {1, 3}  # grey ones
+            first = image.ndim == 3 and image.shape[0] == 3 and image.shape[-1] not in {1, 3}  # grey images
             images = self._of_array(image[None] if first else image)
             if len(images) == 1:
                 return images
@@ -327,21 +327,21 @@ class Model:
 
 
 def load(run: Run | Path | str, *, module: nn.Module | None = None, device: str | torch.device | None = None) -> Model:
-    """Load what a run has learned, ready to be used.
+    """Load a run's trained model, ready for use.
 
     Args:
-        run: The run, its folder, or the ONNX file that `export` made of it, which onnxruntime then computes. Or
-            features from anywhere, as `open_features` opens them or a run without an encoder keeps them, as they are.
-        module: The network that was trained, or the module in it, where its class is not found, as one of a notebook;
-            it gets the trained weights.
+        run: The run, its folder, or its ONNX file from `export`, which onnxruntime then computes. Or features from
+            anywhere, in a file for `open_features` or a run without an encoder, which stay unchanged.
+        module: The trained network, or the module in it, where its class is not found, such as one from a notebook; it
+            gets the trained weights.
         device: Where the encoder computes. None: a GPU if there is one.
 
     Raises:
-        ValueError: It is no run's folder and no such file, the run has trained no encoder yet, or another module.
+        ValueError: It is neither a run's folder nor such a file, the run has trained no encoder yet, or another module.
         ModuleNotFoundError: It is an ONNX file, and onnxruntime is not installed.
 
     Memory:
-        That of the encoder.
+        The encoder.
 
     Example:
         >>> from likewise.models import MLP

@@ -1,4 +1,4 @@
-"""Encoders without a network here: an exported one, by onnxruntime, and one that takes features as they are."""
+"""Encoders without a PyTorch network: an exported one, run by onnxruntime, and one that returns features unchanged."""
 
 import json
 import warnings
@@ -22,9 +22,9 @@ from likewise.models.wrapped import shortened
 
 @final
 class OnnxFile:
-    """An open file that `to_onnx` wrote, on "cpu", on "cuda", which needs onnxruntime-gpu, or on the best there is.
+    """An open file from `to_onnx`, on "cpu", on "cuda", which needs onnxruntime-gpu, or on the best device there is.
 
-    A ValueError says that a file is damaged, or of another origin.
+    A ValueError means that the file is damaged, or of another origin.
     """
 
     def __init__(self, path: Path | str, device: str | torch.device | None = None) -> None:
@@ -85,7 +85,7 @@ def onnx_encoder(path: Path | str, device: str | torch.device | None = None) -> 
 
 @final
 class OnnxEncoder(SizedEncoder):
-    """The encoder of images or vectors in a file, a path or an `OnnxFile`, for inputs of its shape alone.
+    """The encoder of images or vectors in a file, a path or an `OnnxFile`, for inputs of its shape only.
 
     It can't be trained.
     """
@@ -138,7 +138,7 @@ class OnnxTexts(TextEncoder, SizedEncoder):
 
 @final
 class Given(SizedEncoder):
-    """Takes features as they are, perhaps of two sides of pairs; `digest` is their encoder's, or ""."""
+    """An encoder that returns features unchanged, also of two sides of pairs; `digest` is their encoder's, or ""."""
 
     def __init__(self, width: int, *, paired: bool = False, digest: str = "") -> None:
         super().__init__((width,))
@@ -150,7 +150,7 @@ class Given(SizedEncoder):
 
     @classmethod
     def at(cls, path: Path) -> Any:
-        """Return what takes the features in a file, or a folder, as they are; None where it has none."""
+        """Return the encoder for the features in a file, or a folder; None if there are none."""
         from likewise.inference.search import open_features  # noqa: PLC0415 - it imports this module
 
         stored = open_features(path)

@@ -1,4 +1,4 @@
-"""Files that are written some rows at a time: tables, and features in shards that at the end become one file."""
+"""Files written some rows at a time: tables, and features in shards that are finally joined into one file."""
 
 import csv
 import hashlib
@@ -28,11 +28,11 @@ SEPARATOR = ";"  # between labels in a cell of .csv
 FACTS = "likewise"
 """The key of a file's metadata."""
 TEXT = "input"
-"""The column of texts; one that is called text would be an input of training."""
+"""The column of texts; a column called text would be an input of training."""
 MANIFEST = "manifest.json"
 DTYPES = {"float32": torch.float32, "float16": torch.float16}
 Write = Callable[[Mapping[str, Sequence[Any]]], None]
-"""Writes the columns of some rows."""
+"""A function that writes the columns of some rows."""
 
 
 def check_output(path: Path, endings: Sequence[str] = ENDINGS, *, force: bool = False) -> None:
@@ -50,7 +50,7 @@ def check_output(path: Path, endings: Sequence[str] = ENDINGS, *, force: bool = 
 
 
 def check_apart(path: Path, source: Any) -> None:
-    """Raise a ValueError where an output would overwrite what it is made from, or be read along with it next time."""
+    """Raise a ValueError if an output would overwrite its source, or be read along with it next time."""
     source_path = expanded(str(source)).resolve()
     if path.exists() and path.resolve() == source_path:
         raise ValueError(f"expected an output beside the input, got {path} for both: name another")
@@ -59,21 +59,21 @@ def check_apart(path: Path, source: Any) -> None:
 
 
 def label_cells(names: Sequence[str], labels: Tensor) -> list[Any]:
-    """Return the name of each sample's class, or those of its labels."""
+    """Return the name of each sample's class, or the names of its labels."""
     if labels.ndim == 1:
         return [names[label] for label in labels.tolist()]
     return [[names[label] for label in row.nonzero().flatten().tolist()] for row in labels]
 
 
 def _has_tables(folder: Path) -> bool:
-    with suppress(ValueError):  # which reading it will say
+    with suppress(ValueError):  # reading it will report that
         return source_for(folder)[0] in {"Table", "Text"} and not (folder / "run.json").is_file()
     return False
 
 
 @contextmanager
 def table_at(path: Path) -> Generator[Write]:
-    """Give what writes the columns of some rows at a time; the file has its name once it is whole."""
+    """Yield a function that writes the columns of some rows; the file gets its name once complete."""
     write_to = {".csv": _csv, ".jsonl": _json_lines, ".parquet": _parquet}[path.suffix.lower()]
     with atomic_write(path) as beside, write_to(beside) as write:
         yield write
@@ -112,7 +112,7 @@ def _json_lines(path: Path) -> Generator[Write]:
 @contextmanager
 def _parquet(path: Path) -> Generator[Write]:
     import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
-    from pyarrow import parquet  # noqa: PLC0415 - likewise
+    from pyarrow import parquet  # noqa: PLC0415 - as above
 
     writers: list[Any] = []
     lists = {"labels": pa.list_(pa.string()), "probability": pa.list_(pa.float64()), "score": pa.list_(pa.float64())}
@@ -136,9 +136,9 @@ def _parquet(path: Path) -> Generator[Write]:
 
 @final
 class EmbeddingShards:
-    """The shards of a file of features, .parquet or .npz, in a folder beside it, each whole or not there.
+    """The shards of a file of features, .parquet or .npz, in a folder next to it, each complete or absent.
 
-    `facts` say where the features come from: shards that are there must have the same, unless they are begun `anew`.
+    `facts` describe the origin of the features: existing shards must have the same facts, unless begun `anew`.
     """
 
     def __init__(
@@ -183,13 +183,13 @@ class EmbeddingShards:
 
     @property
     def left(self) -> list[range]:
-        """The rows of each shard that isn't there."""
+        """The rows of each missing shard."""
         return [shard for shard in self.all if not self._file(shard).is_file()]
 
     def write(self, shard: range, pieces: Sequence[Piece]) -> None:
-        """Write a shard; a ValueError if a feature isn't finite in the dtype of the file."""
+        """Write a shard; raise a ValueError if a feature isn't finite in the dtype of the file."""
         import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
-        from pyarrow import parquet  # noqa: PLC0415 - likewise
+        from pyarrow import parquet  # noqa: PLC0415 - as above
 
         rows = torch.cat([piece.rows for piece in pieces])
         features = torch.cat([piece.features for piece in pieces]).to(DTYPES[self.dtype])
@@ -212,14 +212,14 @@ class EmbeddingShards:
 
     @property
     def lost(self) -> dict[int, str]:
-        """The files that could not be read, by their numbers in the source."""
+        """The unreadable files, by their numbers in the source."""
         from pyarrow import parquet  # noqa: PLC0415 - comes with `datasets`
 
         metadata = (parquet.read_schema(self._file(shard)).metadata or {} for shard in self.all)
         return {int(item): name for footer in metadata for item, name in json.loads(footer[FACTS.encode()]).items()}
 
     def join(self) -> None:
-        """Make all shards one file, a shard at a time, under its own name once it is whole, and remove their folder."""
+        """Join all shards into one file, a shard at a time, named once it is complete, and remove their folder."""
         beside = self.folder / f"whole{self.output.suffix}"
         {".parquet": self._as_table, ".npz": self._as_arrays}[self.output.suffix.lower()](beside)
         fsync(beside)
@@ -235,7 +235,7 @@ class EmbeddingShards:
 
     def _as_table(self, path: Path) -> None:
         import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
-        from pyarrow import parquet  # noqa: PLC0415 - likewise
+        from pyarrow import parquet  # noqa: PLC0415 - as above
 
         schema = parquet.read_schema(self._file(self.all[0])).with_metadata({FACTS: json.dumps(self.metadata)})
         texts = self.samples.inputs.strings if isinstance(self.samples.inputs, Texts) else None
@@ -278,7 +278,7 @@ class EmbeddingShards:
 
 
 def state_of(samples: Samples, source: str | Path | None, output: Path) -> str | None:
-    """Return a digest of the sizes and modification times of a source's files, but for the output."""
+    """Return a digest of the sizes and modification times of a source's files, except the output."""
     if source is None or not Path(source).expanduser().exists():
         return None
     root, written = Path(source).expanduser(), str(output.absolute())
@@ -297,5 +297,5 @@ def state_of(samples: Samples, source: str | Path | None, output: Path) -> str |
 
 
 def _state(file: str | Path) -> bytes:
-    about = os.stat(file)  # noqa: PTH116 - likewise
+    about = os.stat(file)  # noqa: PTH116 - as above
     return f" {about.st_size} {about.st_mtime_ns}\n".encode()

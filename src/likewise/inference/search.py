@@ -1,4 +1,4 @@
-"""Features in memory, or in files that are read piece by piece, and search among them."""
+"""Features in memory, or in files read piece by piece, and search among them."""
 
 import json
 import warnings
@@ -33,8 +33,8 @@ from likewise.runs import Run, Side
 PIECE = 2**15  # samples read at a time
 TABLES = (".parquet", ".pq")
 HALF = 0.5
-QUERIES = 4096  # whose negatives are looked for at a time
-ROUNDING = 1e-6  # of a cosine in float32: that of two equal samples may be a little below 1
+QUERIES = 4096  # queries searched at a time for hard negatives
+ROUNDING = 1e-6  # of a cosine in float32: for two equal samples it may be a little below 1
 
 
 @final
@@ -43,16 +43,16 @@ class Stored:
     """Features, (N, D), in pieces, and the ids of their samples; see `open_features`.
 
     Args:
-        ids: What each sample is called, (N,).
+        ids: The id of each sample, (N,).
         width: D.
-        read: Yields the features in order, at most that number at a time, in any floating-point type.
+        read: Yields the features in order, at most the given number at a time, in any floating-point type.
         labels: Classes (N,), or label sets (N, L), or None.
         names: Names of the classes or labels.
-        samples: The inputs, where they are at hand.
-        texts: What each sample says, (N,), where it is at hand: strings, or objects that `str` turns into strings.
-        folder: Where a file of features stands.
-        encoder: The digest of the encoder that a file of features is from; "" where it doesn't say.
-        paired: Whether a file has features of the two sides of pairs, of which these are one.
+        samples: The inputs, where available.
+        texts: The text of each sample, (N,), where available: strings, or objects that `str` turns into strings.
+        folder: The folder of a file of features.
+        encoder: The digest of the encoder of a file of features; "" where it is unknown.
+        paired: Whether these are one of the two sides of pairs in a file of features.
     """
 
     ids: Sequence[str]
@@ -77,7 +77,7 @@ class Stored:
         return cls(ids, features.shape[1], lambda: iter(features.split(PIECE)), labels, names, samples, texts)
 
     def pieces(self) -> Iterator[tuple[int, Float[Tensor, "n d"]]]:
-        """Yield where each piece begins, and its features in float32; a ValueError if one is not finite."""
+        """Yield the first row of each piece, and its features in float32; raise a ValueError if one is not finite."""
         start = 0
         for piece in self.read():
             vectors = piece.float()
@@ -97,7 +97,7 @@ class Stored:
         return features
 
     def label(self, row: int) -> str:
-        """Return the label of a sample in words, or its labels."""
+        """Return the label, or labels, of a sample in words."""
         return "" if self.labels is None else self.words(self.labels[row])
 
     def words(self, label: Tensor) -> str:
@@ -107,22 +107,22 @@ class Stored:
 
 
 def open_features(path: Path, side: Side = "first") -> Stored | None:
-    """Open a file of features; None where it is something else.
+    """Open a file of features; return None for any other file.
 
     - Parquet with a column `features` of lists, and optionally `id` and `label`, as `likewise embed` writes it.
     - An .npz file with `features` (or `embeddings`, `vectors`), and optionally `ids`, `labels` and `names`; or one of
-      three parts, as a run keeps it. An .npy file of one array.
-    - A folder of Parquet files, or of .npy files that are called as the arrays of an .npz file.
+      three parts, as in a run. An .npy file of one array.
+    - A folder of Parquet files, or of .npy files named like the arrays of an .npz file.
 
     Args:
         path: The file or folder.
-        side: The side to open, of features of pairs.
+        side: The side to open, for features of pairs.
 
     Raises:
         ValueError: The file can't be read.
 
     Memory:
-        Ids, labels and a piece; of arrays that `read_arrays` can't map, and of three parts, the features.
+        Ids, labels and a piece; for arrays that `read_arrays` can't map, and for three parts, the features.
     """
     tables = [path] if path.suffix.lower() in TABLES else sorted(path.glob("*.parquet"))
     try:
@@ -160,7 +160,7 @@ def stored_at(source: Path | str, model: Model, bar: Bar = silent) -> Stored:
 
 
 def encode_samples(samples: Samples, model: Model, bar: Bar = silent) -> Stored:
-    """Return the features of the samples that can be read, with these samples; a warning names the rest."""
+    """Return the features of the readable samples, with these samples; a warning names the rest."""
     check_kind(model, samples)
     prepared = replace(samples, inputs=model.rows(samples))
     with warnings.catch_warnings():
@@ -174,7 +174,7 @@ def encode_samples(samples: Samples, model: Model, bar: Bar = silent) -> Stored:
 
 def _of_tables(files: Sequence[Path]) -> Stored | None:
     import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
-    from pyarrow import parquet  # noqa: PLC0415 - likewise
+    from pyarrow import parquet  # noqa: PLC0415 - as above
 
     width, schema = width_of_table(files[0]), parquet.read_schema(files[0])
     if width is None:
@@ -226,13 +226,13 @@ def _of_arrays(path: Path, side: Side) -> Stored | None:
 @final
 @dataclass(frozen=True)
 class Neighbours:
-    """The nearest of queries, nearest first.
+    """The neighbours of queries, nearest first.
 
     Args:
-        ids: What they are called, k or fewer for each query.
-        indices: Their places, (M, k); -1 where fewer were found.
-        similarities: By cosine, (M, k); -inf where fewer were found.
-        texts: What they say, as `ids`. None: they are no texts, or only their features are at hand.
+        ids: Their ids, k or fewer for each query.
+        indices: Their rows in the gallery, (M, k); -1 where fewer were found.
+        similarities: Their cosine similarities, (M, k); -inf where fewer were found.
+        texts: Their texts, in the form of `ids`. None: they are not texts, or only their features are available.
     """
 
     ids: list[list[str]]
@@ -242,7 +242,7 @@ class Neighbours:
 
 
 class Doubt(NamedTuple):
-    """A sample whose neighbours have other labels: its place, how far they agree with its own, and what they have."""
+    """A sample whose neighbours have other labels: its row, their agreement with it, and the label they suggest."""
 
     place: int
     agreement: float
@@ -258,10 +258,10 @@ def neighbours(
     *,
     own_index: Int[Tensor, " n"] | None = None,
 ) -> Iterator[tuple[int, Float[Tensor, "m k"], Int[Tensor, "m k"]]]:
-    """Yield, for each piece of the queries, its first row, and similarities and places of their k nearest, or fewer.
+    """Yield, for each piece of the queries, its first row, and similarities and rows of their k nearest, or fewer.
 
     With `among` None, each query is compared with the others. Similarities below `at_least` don't count, and each
-    query's own row, whose place in the gallery is `own_index`, as `own_of` finds it, is left out.
+    query's own row in the gallery, `own_index` from `own_of`, is left out.
     """
     gallery = queries if among is None else among
     check_search(queries, gallery, k, at_least)
@@ -277,14 +277,14 @@ def neighbours(
 
 
 def own_of(queries: Stored, among: Stored, *, included: bool) -> Int[Tensor, " n"] | None:
-    """Return the place of each query's own row in what is searched, if that includes them; else a warning may tell."""
+    """Return each query's own row in `among` if `included`; else None, with a warning if half are rows of it."""
     check_search(queries, among, 1, None)
     fingerprints = (RowFingerprints.of(vectors for _, vectors in stored.pieces()) for stored in (queries, among))
     return own_places(*fingerprints, included=included)[0]
 
 
 def duplicates(samples: Stored, least: float, bar: Bar = silent) -> Groups:
-    """Link all pairs of samples with at least a similarity."""
+    """Group samples by linking all pairs with at least a similarity."""
     check_search(samples, samples, 1, least)
     groups = Groups(len(samples))
     for start, vectors in bar(samples.pieces(), "comparing"):
@@ -298,7 +298,7 @@ def duplicates(samples: Stored, least: float, bar: Bar = silent) -> Groups:
 
 
 def mistakes(samples: Stored, k: int, bar: Bar = silent) -> list[Doubt]:
-    """Return the samples with whose label most of their k nearest disagree, least agreement first."""
+    """Return the samples whose labels most of their k nearest contradict, least agreement first."""
     labels = samples.labels
     if labels is None:
         raise ValueError("expected samples with labels, got none: --mistakes compares them with those of neighbours")
@@ -322,13 +322,13 @@ def hard_negatives(
     least: float | None = None,
     bar: Bar = silent,
 ) -> Iterator[tuple[Float[Tensor, "m k"], Int[Tensor, "m k"]]]:
-    """Yield, for one group of queries after the other, similarities and places of hard negatives, most similar first.
+    """Yield, for one group of queries after the other, similarities and rows of hard negatives, most similar first.
 
-    Candidates are the other side of pairs, each input once, and `positives` the place of each query's counterpart among
-    them. `apart` is a number for each query, and for each candidate: those with the same number are no negatives. The
-    most similar that may be a negative has rank 1; those before `from_rank` are left out. So is, with a margin, what is
-    more similar than the counterpart, less the margin, though it keeps its rank: it may well be right. Where there are
-    fewer than k, places are -1. Memory: the k + from_rank nearest of 4,096 queries, and a tile.
+    Candidates are the other side of pairs, each input once, and `positives` the row of each query's counterpart among
+    them. `apart` is a number for each query, and for each candidate: equal numbers are not negatives. The most similar
+    possible negative has rank 1; ranks before `from_rank` are left out. With a margin, candidates more similar than
+    the counterpart minus the margin are also left out, since they may well be right, but keep their ranks. Where there
+    are fewer than k, rows are -1. Memory: the k + from_rank nearest of 4,096 queries, and a tile.
     """
     units = functional.normalize(candidates)
     count = min(k + from_rank - 1, len(candidates))
@@ -347,11 +347,11 @@ def hard_negatives(
 
 @final
 class _Wrong:
-    """Tells what is no hard negative, of a tile: what has the query's number, or is more similar than a limit."""
+    """A mask of a tile's candidates to exclude: those with the query's number, or above a limit of similarity."""
 
     def __init__(self, mine: Int[Tensor, "m 1"], candidates: Int[Tensor, "1 u"], limit: Float[Tensor, "m 1"]) -> None:
         self._mine, self._others, self._limit = mine, candidates, limit
-        self.nearer = torch.zeros_like(mine)  # how many were left out by the limit alone
+        self.nearer = torch.zeros_like(mine)  # number left out by the limit only
 
     def __call__(self, rows: slice, columns: slice, similarities: Float[Tensor, "n c"]) -> Bool[Tensor, "n c"]:
         same, above = self._mine[rows] == self._others[:, columns], similarities > self._limit[rows]

@@ -1,4 +1,4 @@
-"""Pages: what a run left, and how several runs compare, each in one file."""
+"""Pages in one file each: the results of a run, and the comparison of several runs."""
 
 from likewise.report.comparison import Row, compared, rows_as_csv, rows_as_markdown, verdict
 from likewise.report.elements import definitions, folded, heading, paragraphs, table

@@ -15,7 +15,7 @@ from likewise.report.run_view import RunView
 from likewise.report.setting import Setting
 from likewise.runs.scores import ALL, ENCODER, FREQUENCIES, format_count, format_number, marked
 
-ROUNDING = 1e-6  # of a mean: a smaller spread is that of floating-point numbers
+ROUNDING = 1e-6  # of a mean: a smaller spread is a rounding error
 COLUMNS = (
     *("setting", "evaluation", "metric", "group", "unit", "better", "runs", "value", "low", "high", "interval"),
     *("difference", "difference_low", "difference_high", "paired", "pairs", "seconds"),
@@ -24,15 +24,15 @@ OTHER_SAMPLES = "other test samples"
 FEW_SEEDS = "fewer than 2 seeds in common"
 NOT_IN_FIRST = "the first setting lacks it"
 OTHER_DATA = "evaluated on other data"
-MIN_SEEDS = 2  # seeds that can be paired at all
+MIN_SEEDS = 2  # fewest seeds for pairing
 BOUNDS = {"share": (0.0, 1.0), "rank": (1.0, math.inf)}  # of a mean, by the metric's unit
-SIGNIFICANCE = 0.05  # the highest probability that chance alone makes any difference of an evaluation count as one
+SIGNIFICANCE = 0.05  # the highest probability that an evaluation has any significant difference by chance alone
 
 
 @final
 @dataclass(frozen=True)
 class Over:
-    """A count with its unit: of what an interval is over, or of what was paired."""
+    """A count with its unit: of seeds or samples that an interval is over, or of pairs."""
 
     count: int
     what: str
@@ -51,18 +51,18 @@ class Row:
         setting: The setting.
         evaluation: See `Score`.
         metric: See `Score`.
-        runs: How many runs it is the mean of.
+        runs: The number of runs in the mean.
         value: The mean.
         low: Lower end of its 95 % interval.
         high: Upper end.
-        interval: What the interval is over: seeds, or samples, queries, episodes or classes of a single run.
+        interval: The units that the interval is over: seeds, or samples, queries, episodes or classes of a single run.
         difference: The mean difference to the first setting; None for the first itself, or where nothing can be paired.
         difference_low: Lower end of its 95 % interval.
         difference_high: Upper end.
-        paired: What was paired; None where nothing was.
-        unpaired: Why nothing was.
+        paired: The number and unit of the pairs; None where nothing was paired.
+        unpaired: Why nothing was paired.
         group: See `Score`.
-        seconds: Mean training time of a run; None where a run does not say.
+        seconds: Mean training time of a run; None where a run lacks it.
     """
 
     setting: str
@@ -93,12 +93,12 @@ class Row:
 
     @property
     def pairs(self) -> int:
-        """The number of pairs that the difference is the mean of."""
+        """The number of pairs in the mean difference."""
         return 0 if self.paired is None else self.paired.count
 
     @property
     def paired_words(self) -> str:
-        """The count and unit of what was paired, or why nothing was."""
+        """The count and unit of the pairs, or why there are none."""
         return f"not paired: {self.unpaired}" if self.unpaired else "" if self.paired is None else str(self.paired)
 
     @property
@@ -171,7 +171,7 @@ def rows_as_csv(rows: Sequence[Row]) -> str:
 
 
 def rows_as_markdown(rows: Sequence[Row], first: str) -> str:
-    """Write rows as a Markdown table for each score, the best first; `first` is what others are compared with.
+    """Write rows as a Markdown table for each score, the best first; `first` is the setting of reference.
 
     Example:
         >>> print(rows_as_markdown([Row("a", "kNN", Metric("accuracy"), 1, 0.9, 0.8, 0.95, Over(100, "sample"))], "a"))
@@ -217,7 +217,7 @@ def compared(settings: Sequence[Setting]) -> list[Row]:
 def difference(
     first: Setting, other: Setting, evaluation: str, metric: str, group: Group = ALL
 ) -> tuple[Difference, Over] | str:
-    """Return the difference of a setting's score to the first one's, and what was paired; or why nothing was."""
+    """Return the difference of a setting's score to the first one's, and the pairs; or why there are none."""
     key = (evaluation, metric, ENCODER, group)
     if len(first.views) == len(other.views) == 1:
         return "single runs" if group in FREQUENCIES else _by_sample(other.views[0], first.views[0], key)
@@ -321,11 +321,10 @@ def _of_subset(view: RunView, outcomes: Outcomes | None, group: Group) -> Outcom
 def verdict(rows: Sequence[Row]) -> list[str]:
     """Say for the first metric of each evaluation which settings score higher or lower than the first, then where none.
 
-    For pairs, it is the first metric of each direction. The paired differences of an evaluation are tested together, by
-    Holm's procedure on the p-values that belong to their intervals, so that with probability 0.95 none is called a
-    difference by chance. This is stricter than an interval that leaves out 0. Differences that are all equal, as two
-    seeds' may be by chance, have no spread to judge by, and are never called one. Without any paired difference, the
-    reason is said.
+    For pairs, the first metric of each direction is used. The paired differences of an evaluation are tested together,
+    by Holm's procedure on the p-values of their intervals: with probability 0.95, no difference is reported by chance.
+    This is stricter than an interval without 0. Equal differences, as from two seeds by chance, have no spread to judge
+    by, and are never reported. Without any paired difference, the reason is given.
 
     Source:
         S. Holm, A Simple Sequentially Rejective Multiple Test Procedure, 1979.

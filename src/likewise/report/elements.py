@@ -1,4 +1,4 @@
-"""What sections are made of: numbers and parts of a run as text, and HTML, in which every string is escaped."""
+"""The elements of sections: numbers and parts of a run as text, and HTML, with every string escaped."""
 
 import base64
 import csv
@@ -18,19 +18,19 @@ from likewise.evaluation.cross_modal import DIRECTIONS
 from likewise.instantiate import is_spec
 from likewise.runs.scores import Score, format_count, format_number, format_score, remarks
 
-DERIVED_ARGUMENTS = {"input_shape", "feature_dim", "num_samples", "num_classes"}  # they follow from other parts
-OMITTED_ARGUMENTS = {  # a brief line leaves them out
+DERIVED_ARGUMENTS = {"input_shape", "feature_dim", "num_samples", "num_classes"}  # determined by other parts
+OMITTED_ARGUMENTS = {  # left out of a brief line
     *DERIVED_ARGUMENTS,
     *("gather_distributed", "guide_margin"),
     *("pretrained", "digest", "config", "special", "modules", "checkpoint"),  # of published networks
 }
-MAX_ROWS = 40  # of a table; more hide what matters
+MAX_ROWS = 40  # of a table; more would hide the important ones
 MAX_LETTERS = 40  # characters above which a cell is wrapped
-NUMBER = re.compile(r"[-+±<>=]?\s*[.\d]")  # how a cell with a number begins; others are words
+NUMBER = re.compile(r"[-+±<>=]?\s*[.\d]")  # the beginning of a cell with a number; other cells are words
 
 
 def difference_words(difference: Difference, *, share: bool = True) -> str:
-    """Write a difference with its interval, of shares in percentage points."""
+    """Write a difference with its interval, for shares in percentage points."""
     if share:  # adding 0 makes -0 a 0
         value, low, high = (
             round(100 * bound, 2) + 0.0 for bound in (difference.value, difference.low, difference.high)
@@ -40,7 +40,7 @@ def difference_words(difference: Difference, *, share: bool = True) -> str:
 
 
 def dot_of(score: Score, *, missed: bool = False) -> Dot:
-    """Return a share as a dot in percent, or what it lacks to 1, such as errors instead of accuracy."""
+    """Return a share as a dot in percent, or its complement, such as errors instead of accuracy."""
     text = f"{format_score(score)}, 95 % interval, {format_count(score.count, score.counted)}"
     bounds = (1 - score.value, 1 - score.high, 1 - score.low) if missed else (score.value, score.low, score.high)
     value, low, high = (100 * bound for bound in bounds)
@@ -67,9 +67,9 @@ def limit_words(shown: int, count: int, what: str) -> str:
 
 
 def part_words(spec: Any, *, brief: bool = False) -> str:
-    """Write a part, several, or a plain value, with arguments but None and configurations of third-party networks.
+    """Write a part, several, or a plain value, with arguments except None and configurations of third-party networks.
 
-    `brief` also leaves out what is off, follows from other parts, or belongs to a published network.
+    `brief` also leaves out arguments that are off, follow from other parts, or belong to a published network.
     """
     if isinstance(spec, list):
         return ", ".join(part_words(part, brief=brief) for part in spec) or "none"
@@ -86,7 +86,7 @@ def part_words(spec: Any, *, brief: bool = False) -> str:
 
 
 def amounts(counts: Mapping[str, int]) -> str:
-    """Write how many there are of each."""
+    """Write the count of each name."""
     return ", ".join(f"{count:,} {name}" for name, count in counts.items())
 
 
@@ -109,7 +109,7 @@ def slug(*parts: str) -> str:
 
 @cache
 def templates() -> Environment:
-    """Return the templates of pages; they escape everything except what is HTML already."""
+    """Return the templates of pages; they escape everything except existing HTML."""
     environment = Environment(
         loader=PackageLoader("likewise.report"),
         autoescape=True,
@@ -128,7 +128,7 @@ def element(macro: str, *values: Any) -> Markup:
 
 
 def middle(text: str, most: int = MAX_LETTERS) -> str:
-    """Shorten a text in its middle, such as a path, whose end says most."""
+    """Shorten a text in its middle, such as a path, whose end tells most."""
     return text if len(text) <= most else f"{text[: most // 2 - 1]}…{text[-(most // 2) :]}"
 
 
@@ -144,8 +144,8 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], most: int = MAX_RO
     Args:
         head: The names of the columns.
         rows: The cells of each row.
-        most: How many rows are shown.
-        file: Which file has all rows, if there are more.
+        most: The largest number of shown rows.
+        file: The file with all rows, if there are more.
 
     Example:
         >>> table(["", "value"], [["<a>", "1"], ["b", "2"]], most=1).count("<tr>")
@@ -179,7 +179,7 @@ def heading(text: str) -> Markup:
 
 
 def folded(summary: str, body: str) -> Markup:
-    r"""Return an element whose body is shown when a reader opens it.
+    r"""Return a folded element, whose body is shown when a reader opens it.
 
     Example:
         >>> folded("All <values>", Markup("<p>…</p>"))

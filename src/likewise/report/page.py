@@ -1,4 +1,4 @@
-"""Pages, one file each: of one run or several, and of search results."""
+"""Pages, one file each: for one run or several, and for search results."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
@@ -27,10 +27,10 @@ def write_page(
     """Write a page about runs; it needs no other file and no network.
 
     Args:
-        path: Where the page goes; a file there is replaced.
+        path: The file to write; an existing one is replaced.
         views: One run, or several to compare.
         title: The page's title. None: the run's name, or "Comparison".
-        sections: Its sections in their order, of which those for another number of runs are left out. None: `SECTIONS`.
+        sections: Its sections in order, without those for another number of runs. None: `SECTIONS`.
 
     Raises:
         OSError: The page can't be written.

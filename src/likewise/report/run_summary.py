@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
     from likewise.training import Assembled
 
-MIN_STEPS, ENOUGH_STEPS = (100, 25), (300, 100)  # from scratch, and of an encoder with pretrained weights
+MIN_STEPS, ENOUGH_STEPS = (100, 25), (300, 100)  # from scratch, and with a pretrained encoder
 INDENT, WIDTH = "  ", 16  # of a line, and of its first column
 FEATURE_NAMES = {BEGUN: "the encoder as it began", RAW: "raw inputs"}
 MIN_SPREAD = 0.02  # of the embeddings of a batch: below it, a mean cosine above 0.98
 MIN_FEATURE_SPREAD = 1e-3  # of features, which may all be positive and so lie closer
-PLATEAU_TOLERANCE = 0.005  # relative distance of a loss from that of equal embeddings
-INTERVAL_FACTOR = 1.5  # times the 95 % interval: a score that far above chance is so by luck in about one run of 600
+PLATEAU_TOLERANCE = 0.005  # relative distance of a loss from the loss of equal embeddings
+INTERVAL_FACTOR = 1.5  # times the 95 % interval: a score gets that far above chance by luck in about one run of 600
 LAST_STEPS = 10  # final steps whose losses are averaged
 MIN_APART_STEPS = 25  # with fewer, embeddings can hardly move apart
-MIN_SCRATCH_SAMPLES = 2000  # photos or texts, of which a network from scratch learns little
+MIN_SCRATCH_SAMPLES = 2000  # photos or texts; a network from scratch learns little from fewer
 MIN_CLASS_SAMPLES = 5  # training samples of a class
 CONTRASTIVE_LOSSES = ("SupConLoss", "NTXentLoss", "RASCALLoss", "NPairsLoss")
 """Losses of views against the rest of the batch, which are log(V·B - 1) for equal embeddings."""
@@ -89,7 +89,7 @@ def _input_facts(samples: Samples) -> dict[str, Any]:
 
 
 def _second_facts(ready: "Assembled") -> dict[str, Any] | None:
-    """Return what the other side of pairs is, and its encoder's size: None where the encoder is shared."""
+    """Return the facts of the other side of pairs, with its encoder's size: None for a shared encoder."""
     train, encoder = ready.trained, ready.module.second
     if train.counterparts is None or encoder is None:
         return None
@@ -104,7 +104,7 @@ def _sizes(network: nn.Module) -> dict[str, int]:
 
 
 def summary_table(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return what goes into a run as names and values; empty where nothing was trained."""
+    """Return the inputs and settings of a run as names and values; empty where nothing was trained."""
     if "run_summary" not in facts:
         return []
     summary, parts, sizes = facts["run_summary"], facts["parts"], facts["samples"]
@@ -177,14 +177,14 @@ def _size(pixels: Sequence[int]) -> str:
 
 
 def training_warnings(facts: Mapping[str, Any], metrics: Curves) -> list[str]:
-    """Return why a training can hardly have taught its encoder anything, and what would; empty if it may have."""
+    """Return why a training can hardly have taught its encoder anything, with remedies; empty if it may have."""
     summary: dict[str, Any] = facts.get("run_summary") or {}
     losses = [value for _, value in metrics.get("loss", [])]
     rates = [value for _, value in metrics.get("learning_rate", [])]
-    if rates and not any(rates):  # as where a time limit ends the training in the first step of its warm-up
+    if rates and not any(rates):  # such as with a time limit that ends the training in the first step of its warm-up
         return ["the learning rate was 0 in every step that was logged, so nothing was learned: train longer"]
     few = _few_steps_warnings(facts) if summary else []
-    filling = summary and 2 * summary["queue"] > len(losses) * summary["batch"]["samples"]  # which raises the loss
+    filling = summary and 2 * summary["queue"] > len(losses) * summary["batch"]["samples"]  # filling raises the loss
     fall = None if filling else descent(losses)
     if fall is None or fall.fell:
         return few
@@ -224,7 +224,7 @@ class Verdict(NamedTuple):
 
     @property
     def lines(self) -> list[str]:
-        """The verdict, then the most likely cause and what to try, where there are any."""
+        """The verdict, then the most likely cause and a command to try, if any."""
         said = {"verdict": self.words, "most likely cause": self.cause, "try": self.command}
         return [f"{name}: {text}" for name, text in said.items() if text]
 
@@ -251,7 +251,7 @@ def run_verdict(view: RunView) -> Verdict | None:
 
 
 def _leading_score(view: RunView) -> tuple[Score, dict[str, Score]] | None:
-    """Return the most telling score that has baselines, and these."""
+    """Return the most telling score with baselines, and these baselines."""
     candidates: list[tuple[Score, dict[str, Score]]] = []
     for name in view.headlines:
         baselines = view.by_features(*name)

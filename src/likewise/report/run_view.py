@@ -1,4 +1,4 @@
-"""Sections of a page, a run as they read it, loaded from its files when it is first needed, and the page's album."""
+"""The sections of a page, their view of a run, loaded from its files on first use, and the page's album."""
 
 import math
 from abc import ABC, abstractmethod
@@ -30,13 +30,13 @@ MAX_PIXELS = 3_000_000  # of all thumbnails
 MAX_LOSSLESS_PIXELS = 400_000  # pixels up to which a mosaic is stored losslessly
 QUALITY = 75
 NO_TILE = -1
-BATCH = 256  # images that are loaded together
+BATCH = 256  # images loaded together
 KINDS = (ENCODER, BEGUN, RAW)
 MAX_LETTERS = 240  # of a text
 
 
 class Thumbnail(NamedTuple):
-    """A sample on a page: its number in the album, -1 for none, and what is written below it."""
+    """A sample on a page: its number in the album, -1 for none, and its caption."""
 
     tile: int
     name: str
@@ -46,7 +46,7 @@ class Thumbnail(NamedTuple):
 
 @final
 class Album:
-    """Thumbnails that sections ask for and a page shows; each sample has one, however often it is asked for."""
+    """The thumbnails of a page, requested by its sections; each sample has one, however often it is requested."""
 
     def __init__(self, inputs_of: Any) -> None:
         self._inputs_of = inputs_of
@@ -98,13 +98,13 @@ class Album:
 
 @final
 class RunView:
-    """A run that a page is about.
+    """A run on a page, as its sections see it.
 
     Args:
         run: The run.
-        parts: Its samples, where they are at hand; otherwise they are loaded again when a section shows inputs.
+        parts: Its samples, where available; otherwise they are loaded again when a section shows inputs.
         setting: The name of its setting in a comparison.
-        features: Its features, where they are at hand; otherwise they are loaded from its files.
+        features: Its features, where available; otherwise they are loaded from its files.
         progress: Wraps the slow loops of sections.
 
     Example:
@@ -128,7 +128,7 @@ class RunView:
         self.run = run
         self.setting = setting or run.name
         self.progress = progress
-        self.options: Mapping[str, str] = {}  # those in which its setting differs from others in a comparison
+        self.options: Mapping[str, str] = {}  # the distinctive options of its setting in a comparison
         self._given, self._given_features = parts, features
 
     @cached_property
@@ -148,12 +148,12 @@ class RunView:
 
     @cached_property
     def metrics(self) -> Curves:
-        """The curves that the training logged."""
+        """The curves logged by the training."""
         return self.run.metrics
 
     @cached_property
     def class_means(self) -> list[ClassMean]:
-        """The means of what the loss recorded about its anchors, by class and epoch."""
+        """The means of the loss's records about its anchors, by class and epoch."""
         return self.run.class_means
 
     @property
@@ -171,7 +171,7 @@ class RunView:
 
     @cached_property
     def scores(self) -> tuple[Score, ...]:
-        """Everything that was measured."""
+        """All scores of the run."""
         return self.run.scores
 
     @cached_property
@@ -191,7 +191,7 @@ class RunView:
         return [key[:2] for key in self.test_scores if key[2:] == (ENCODER, ALL)]
 
     def by_features(self, evaluation: str, metric: str) -> dict[str, Score]:
-        """Return a score over all test samples of the encoder, of the encoder as it began, and of raw inputs."""
+        """Return a score over all test samples for the encoder, for the encoder as it began, and for raw inputs."""
         keys = {name: (evaluation, metric, name, ALL) for name in KINDS}
         return {name: self.test_scores[key] for name, key in keys.items() if key in self.test_scores}
 
@@ -202,7 +202,7 @@ class RunView:
 
     @cached_property
     def test_part(self) -> Features | None:
-        """The test samples' rows, labels and names, without features: those of many runs would fill the memory."""
+        """The test samples' rows, labels and names, without features, which for many runs would fill the memory."""
         features = self._features_for_now()
         return None if features is None else _bare(features.test)
 
@@ -234,7 +234,7 @@ class RunView:
 
     @cached_property
     def parts(self) -> Parts | None:
-        """The samples; None where the data can't be loaded any more, or is somebody's features."""
+        """The samples; None where the data can no longer be loaded, or is given as features."""
         if self._given is not None:
             return self._given
         try:
@@ -259,7 +259,7 @@ class RunView:
         return samples.inputs.strings if samples is not None and isinstance(samples.inputs, Texts) else None
 
     def raw_vectors(self, features: Features) -> Float[Tensor, "n d"] | None:
-        """Return the inputs of samples as vectors; None where there are none, or they are too long to say anything."""
+        """Return the inputs of samples as vectors; None where there are none, or they are too long to say much."""
         if self.parts is None:
             return None
         shape = self.parts.test.input_shape
@@ -307,7 +307,7 @@ class Content:
     Args:
         heading: Its heading, as text.
         sentence: What it shows and how to read it, as text.
-        body: What `likewise.report.table` and its like return, figures by `likewise.diagnostics.plots.as_html`, or your
+        body: Elements as from `likewise.report.table`, figures by `likewise.diagnostics.plots.as_html`, or your
             own HTML as `markupsafe.Markup`, joined by `+`. A plain string is shown as text.
     """
 
@@ -322,7 +322,7 @@ class Content:
 
 
 class Section(ABC):
-    """A section of a page: say in `runs` how many runs it is for, and override `content`.
+    """A section of a page: set in `runs` the number of runs it is for, and override `content`.
 
     Example:
         >>> class Seeds(Section):
@@ -335,14 +335,14 @@ class Section(ABC):
     """
 
     runs: ClassVar[Literal["one", "several", "any"]] = "one"
-    """The pages that it is for: those of one run, those that compare several, or any."""
+    """The pages that it is for: pages of one run, comparisons of several, or any."""
 
     @abstractmethod
     def content(self, views: Sequence[RunView]) -> Content | None:
-        """Return what to show; None to leave the section out, such as pictures where samples are vectors.
+        """Return the content to show; None to leave the section out, such as pictures where samples are vectors.
 
         Args:
-            views: The runs that the page is about, one or several, as `runs` says.
+            views: The runs on the page, one or several, according to `runs`.
         """
 
     def fits(self, count: int) -> bool:

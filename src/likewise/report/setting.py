@@ -1,4 +1,4 @@
-"""Settings: runs that differ in the seed only are one setting, named by the options that it does not share."""
+"""Settings: groups of runs that differ only in the seed, named by the options they don't share with other settings."""
 
 import json
 import re
@@ -16,10 +16,10 @@ from likewise.report.run_view import RunView
 from likewise.runs import Run
 from likewise.runs.scores import ALL, ENCODER
 
-COUNTED_EVALUATIONS = {evaluation.name for evaluation in USUAL_EVALUATIONS}  # of the test samples, and of no others
+COUNTED_EVALUATIONS = {evaluation.name for evaluation in USUAL_EVALUATIONS}  # over the test samples only
 MAX_NAME_LETTERS = 80  # characters of a name
-SAMPLES_PATH = "evaluated.samples"  # the path of how many test samples were evaluated
-NEUTRAL_OPTIONS = {  # options of the trainer that change no training
+SAMPLES_PATH = "evaluated.samples"  # the path of the number of evaluated test samples
+NEUTRAL_OPTIONS = {  # options of the trainer without effect on the training
     *("callbacks", "default_root_dir", "logger", "log_every_n_steps", "profiler"),
     *("enable_checkpointing", "enable_model_summary", "enable_progress_bar"),
 }
@@ -30,7 +30,7 @@ Config = Mapping[str, str]
 @final
 @dataclass(frozen=True)
 class Setting:
-    """Runs with the same settings, and what these are called."""
+    """Runs with the same settings, and the name of the setting."""
 
     name: str
     views: tuple[RunView, ...]
@@ -42,7 +42,7 @@ class Setting:
 
     @property
     def by_seed(self) -> dict[int, RunView]:
-        """The runs by their seeds, those that have one."""
+        """The runs that have a seed, by their seeds."""
         return {view.seed: view for view in self.views if view.seed is not None}
 
 
@@ -65,7 +65,7 @@ def in_settings(
         progress: Wraps the slow loops of a page's sections.
 
     Raises:
-        ValueError: Two runs of a setting that was named have the same seed.
+        ValueError: Two runs of a setting in `names` have the same seed.
     """
     views = [RunView(run, progress=progress) for run in runs]
     if names is None:
@@ -83,7 +83,7 @@ def in_settings(
 
 
 def _name(views: Sequence[RunView]) -> None:
-    """Name the runs that share their data and options, by the file of features from elsewhere, or by what differs."""
+    """Name the runs that share their data and options, by the file of features from elsewhere, or by differences."""
     fingerprints = {view: str(view.metadata.get("samples", {}).get("fingerprint", "")) for view in views}
     several = len(set(fingerprints.values())) > 1
     groups: dict[str, list[RunView]] = {}
@@ -142,8 +142,8 @@ def _flat(path: str, value: Any) -> dict[str, str]:
 def differing_options(configs: Sequence[Config]) -> list[dict[str, str]]:
     """Return the options that each of several configurations does not share with the others, by path.
 
-    Arguments of a part are compared among those whose part has the same class. One configuration alone is described
-    by its loss.
+    Arguments of a part are compared among configurations with the same class for it. A single configuration is
+    described by its loss.
     """
     if len(configs) == 1:
         return [{path: value for path, value in configs[0].items() if path == "loss"}]
@@ -162,7 +162,7 @@ def differing_options(configs: Sequence[Config]) -> list[dict[str, str]]:
 
 def _option_words(options: Config) -> str:
     """Write classes by themselves, and arguments by name, or by path where two share a name; only the first of many."""
-    # how many samples were evaluated follows from other options
+    # the number of evaluated samples follows from other options
     options = {path: value for path, value in options.items() if path != SAMPLES_PATH} or options
     ends = [path.rpartition(".")[2] for path in options]
     parts: list[str] = []

@@ -1,4 +1,4 @@
-"""The scores of a transfer: each way to use an encoder, by the number of labels, beside the network from scratch."""
+"""The scores of a transfer: each way to use an encoder, by the number of labels, next to the network from scratch."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -31,8 +31,8 @@ class TransferScore(NamedTuple):
     """A score of a method by the number of labels.
 
     Args:
-        row: Its `setting` is the method, its `evaluation` says how many labels, its difference is to `SCRATCH`.
-        labelled: Samples with a label, training and validation; None for few-shot episodes, which have their own.
+        row: Its `setting` is the method, its `evaluation` has the number of labels, its difference is to `SCRATCH`.
+        labelled: Labelled samples, training and validation; None for few-shot episodes, which have their own.
     """
 
     row: Row
@@ -42,10 +42,10 @@ class TransferScore(NamedTuple):
 def transfer_scores(settings: Sequence[Setting], columns: Mapping[str, Column]) -> list[TransferScore]:
     """Return the scores of a transfer, for each number of labels `SCRATCH` first, then the others.
 
-    A score over seeds has Student's interval, and its difference is paired by seed. Where every seed gives the same
-    score, as nothing that the seed draws affects it, it has the interval of a single run. Few-shot scores differ where
-    the encoder took mean and standard deviation from the samples whose labels are kept. `columns` says what each
-    setting is, by its name.
+    A score over seeds has Student's interval, and its difference is paired by seed. Where the seed has no effect on
+    a score, so all seeds give the same one, it has the interval of a single run. Few-shot scores differ where the
+    encoder's mean and standard deviation come from the samples with kept labels. `columns` describes each setting, by
+    its name.
     """
     scores: list[TransferScore] = []
     for labels in dict.fromkeys(column.labels for column in columns.values()):
@@ -72,7 +72,7 @@ def transfer_scores(settings: Sequence[Setting], columns: Mapping[str, Column]) 
 
 
 def _scores(setting: Setting | None) -> Iterator[tuple[Score, dict[int, Score]]]:
-    """Yield each score over all test samples, and what it is with each seed."""
+    """Yield each score over all test samples, and its scores with each seed."""
     by_seed = {} if setting is None else setting.by_seed
     keys = dict.fromkeys(
         key
@@ -97,7 +97,7 @@ def _pair_by_seed(row: Row, by_seed: Mapping[int, Score], base: Mapping[int, Sco
 
 
 def _count_labelled(setting: Setting) -> float:
-    """Count the samples with a label that a run of a setting learns from or chooses by, as a mean over its runs."""
+    """Count the labelled samples for training and validation in a run of a setting, as a mean over its runs."""
     counts: list[int] = []
     for view in setting.views:
         sizes, split = view.metadata["samples"], view.metadata["parts"]["split"]
@@ -147,7 +147,7 @@ class TransferSection(Section):
     def __init__(self, scores: Sequence[TransferScore]) -> None:
         self._scores = scores
 
-    def content(self, views: Sequence[RunView]) -> Content | None:  # noqa: ARG002 - it has been given what it shows
+    def content(self, views: Sequence[RunView]) -> Content | None:  # noqa: ARG002 - it has its scores already
         """Return the verdict, the curves and the table, whatever the runs of the page."""
         lines: dict[str, list[tuple[float, plots.Dot]]] = {}
         rows: list[list[str]] = []

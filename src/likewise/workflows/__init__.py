@@ -1,7 +1,7 @@
 """The command's verbs as Python functions, with a progress argument in place of a terminal.
 
-Files are called by nouns, as `evaluation.py` for `evaluate`: a module of the function's name would take its place here
-once it is imported.
+Files are named by nouns, such as `evaluation.py` for `evaluate`: a module with the function's name would replace the
+function here once imported.
 """
 
 from importlib import import_module
@@ -34,7 +34,7 @@ _FILE_OF = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name at its first use: a comparison doesn't need Lightning, which takes seconds."""
+    """Import a name at its first use: a comparison doesn't need Lightning, whose import takes seconds."""
     if name not in __all__:
         raise AttributeError(f"module 'likewise.workflows' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(f"likewise.workflows.{_FILE_OF[name]}"), name)

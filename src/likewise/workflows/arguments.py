@@ -1,4 +1,4 @@
-"""Options of the workflows from Python: their types, for type checkers, and objects among them; data becomes files."""
+"""The workflows' options in Python: their types for type checkers, and objects as options, with data saved to files."""
 
 import inspect
 import io
@@ -39,13 +39,13 @@ GIVEN_NETWORK = Spec(
 )
 PLAIN_TYPES = (str, bool, int, float, Path, Mapping, type(None))
 EXPECTED_DATA = 'arrays (X, y), a DataFrame, a data set, a map-style Dataset, or these as {"train": ..., "test": ...}'
-TABLE = ""  # a table that is whole has no name
+TABLE = ""  # the name of an undivided table
 Columns = dict[str, Any]
 Part = str | type | Mapping[str, Any]
-"""A class, its name, or a mapping of it with its arguments."""
-# explained by the records of configuration.options; of `likewise train` with the short names, too
+"""A class, its name, or a mapping with the class and its arguments."""
+# documented by the records in configuration.options; those of `likewise train` include the short names
 # fmt: off
-EvaluateArguments = TypedDict("EvaluateArguments", {  # noqa: UP013 - a line for each were three pages
+EvaluateArguments = TypedDict("EvaluateArguments", {  # noqa: UP013 - one line each would fill three pages
     "runs": Path | str, "evaluations": Part | Sequence[Part] | None, "evaluation_samples": int | None,
     "sections": Part | Sequence[Part] | None, "report": bool, "workers": int | None, "device": str,
 }, total=False)
@@ -75,7 +75,7 @@ TrainArguments = TypedDict("TrainArguments", {  # noqa: UP013 - as above
 
 
 def given_options(record: type, first: Any, options: Mapping[str, Any], name: str) -> Any:
-    """Return a workflow's options: its record alone, or a mapping; any other `first` is the option called `name`."""
+    """Return a workflow's options: its record by itself, or a mapping; any other `first` is the option `name`."""
     if isinstance(first, record):
         if not options:
             return first
@@ -85,9 +85,9 @@ def given_options(record: type, first: Any, options: Mapping[str, Any], name: st
 
 
 def _as_word(value: Any) -> Any:
-    """Return runs and paths as the command line has them, and anything else as it is.
+    """Return runs and paths in their command-line form, and anything else unchanged.
 
-    A path to nothing is never taken for a class of its name: `Path("digits")` is not the data set.
+    A path that doesn't exist is never read as a class name: `Path("digits")` is not the data set.
     """
     value = value.folder if isinstance(value, Run) else value
     if not isinstance(value, Path):
@@ -96,10 +96,10 @@ def _as_word(value: Any) -> Any:
 
 
 def named_objects(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], nn.Module | None]:
-    """Replace the objects among a training's options by names; return also the network that is trained, if one is.
+    """Replace the objects among a training's options by names; also return the network to train, if one is given.
 
-    They are data, networks, losses, optimizers and other parts. A run that is resumed has names for them already, and
-    only takes the network.
+    Objects are data, networks, losses, optimizers and other parts. A resumed run already has names for them, and only
+    takes the network.
     """
     options, network, resumed = dict(arguments), None, arguments.get("resume") is not None
     nested = [name for name in arguments if name not in OBJECT_OPTIONS and name.rpartition(".")[2] in BASES]
@@ -114,7 +114,7 @@ def named_objects(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], nn.Modu
         elif part == "data" and not isinstance(value, Source):
             runs, label = options.get("runs", TrainOptions.runs), options.get("data.label")
             options[part] = str(write_data(value, Path(runs), label if isinstance(label, str) else None))
-            if options[part].endswith(".npz"):  # where labels have their own key
+            if options[part].endswith(".npz"):  # labels have their own key
                 options.pop("data.label", None)
         elif part == "optimizer":
             options[part] = _optimizer(value)
@@ -178,10 +178,10 @@ def _optimizer(value: Any) -> Spec | str:
 
 
 def write_data(data: Any, folder: Path, label: str | None = None) -> Path:
-    """Write data, as `EXPECTED_DATA` says, to files named by a digest, unless they exist; return a source's path.
+    """Write data in a form of `EXPECTED_DATA` to files named by a digest, unless they exist; return the source's path.
 
-    Items of a Dataset are taken once: views are drawn by an augmentation, not by what the Dataset does at random.
-    `label` is the column of labels in a Dataset of dictionaries, or None for one of the usual names.
+    Items of a Dataset are read once: the augmentation draws the views, not random transforms in the Dataset.
+    `label` is the column of labels in a Dataset of dictionaries, or None for a usual name.
     """
     parts = data if isinstance(data, Mapping) and data and set(data) <= formats.PART_NAMES.keys() else {"train": data}
     columns = {formats.PARTS[formats.PART_NAMES[name]]: _columns(part_data, label) for name, part_data in parts.items()}
@@ -270,11 +270,11 @@ def _of_items(items: Sequence[Any], label: str | None, classes: Sequence[Any]) -
 
 
 def _of_values(values: Sequence[Any], classes: Sequence[Any]) -> Columns:
-    values = [column.to_numpy() if hasattr(column, "to_numpy") else column for column in values]  # of pandas
+    values = [column.to_numpy() if hasattr(column, "to_numpy") else column for column in values]  # from pandas
     inputs, labels = values[0], [_unwrap_array(label) for label in values[1]] if len(values) == 2 else None
     if isinstance(inputs[0], str):
         columns: Columns = {"text": list(map(str, inputs))}
-    elif hasattr(inputs[0], "convert"):  # pictures of Pillow
+    elif hasattr(inputs[0], "convert"):  # Pillow images
         columns = {"image": list(inputs)}
     else:
         array = _array(inputs)

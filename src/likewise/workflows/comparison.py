@@ -1,4 +1,4 @@
-"""Several runs compared: a page, and its table as CSV and Markdown."""
+"""The comparison of several runs: a page, and its table as CSV and Markdown."""
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,12 +19,12 @@ from likewise.workflows.progress import PRINTED, Progress, shown
 @final
 @dataclass(frozen=True)
 class Comparison:
-    """Runs compared.
+    """A comparison of several runs.
 
     Args:
-        page: The page; the table, with the endings .csv and .md, is next to it.
-        rows: The table: a row for each score and setting.
-        verdict: Its conclusions, a sentence each.
+        page: The page; the table is next to it, in files ending in .csv and .md.
+        rows: The rows of the table, one for each score and setting.
+        verdict: Its conclusions, one sentence each.
     """
 
     page: Path
@@ -45,18 +45,18 @@ def compare(
     sections: Sequence[report.Section | Spec] | report.Section | Spec | None = None,
     progress: Progress = PRINTED,
 ) -> Comparison:
-    """Compare runs: tell the table, and write it as CSV and Markdown next to a page that shows more.
+    """Compare runs: report the table, and write it as CSV and Markdown next to a page with more detail.
 
     Args:
-        runs: The runs, or their folders. Files and folders that are no runs, runs without scores, and, beside trained
-            runs, evaluated files of other test samples are left out, and named in a line. Or all options as a record.
-        output: Where the page goes; see `CompareOptions`.
+        runs: The runs, or their folders. Files and folders other than runs, runs without scores, and, next to trained
+            runs, evaluated files with other test samples are left out and reported. Or all options as a record.
+        output: The page to write; see `CompareOptions`.
         names: The name of each run folder's setting. None: the options in which it differs from the others.
-        sections: The sections of the page, or their classes with arguments; None: those that come with likewise.
+        sections: The sections of the page, or their classes with arguments. None: likewise's own sections.
         progress: Receives messages during the work, and the table.
 
     Raises:
-        ValueError: Fewer than two runs, the same twice, one without scores, or the output is no .html file.
+        ValueError: There are fewer than two runs, one comes twice or lacks scores, or the output isn't an .html file.
         OSError: A file can't be written.
     """
     if isinstance(runs, CompareOptions):
@@ -85,7 +85,7 @@ def compare(
 
 
 def _comparable(sources: Iterable[Run | Path | str], progress: Progress) -> list[Run]:
-    """Open the runs that can be compared, say which cannot and why, and raise unless there are two."""
+    """Open the comparable runs, report the others with the reason, and raise unless there are two."""
     runs: list[Run] = []
     left: dict[str, list[str]] = {}
     refused: ValueError | None = None
@@ -118,7 +118,7 @@ def _comparable(sources: Iterable[Run | Path | str], progress: Progress) -> list
 
 
 def _why_not(run: Run, accepted: Sequence[Run]) -> str | None:
-    """Say why a run cannot be compared, and the remedy; raise if it was named before."""
+    """Return why a run cannot be compared, with the remedy; raise if it was named before."""
     if run.folder.resolve() in [other.folder.resolve() for other in accepted]:
         raise ValueError(f"expected different runs, got {run.folder} twice: name it once")
     if any(score.part == "test" and score.epoch is None for score in run.scores):
@@ -129,7 +129,7 @@ def _why_not(run: Run, accepted: Sequence[Run]) -> str | None:
 
 
 def _of_other_samples(runs: Sequence[Run]) -> list[Run]:
-    """Return the evaluated files that share no test samples with trained runs, if there are two of these or more."""
+    """Return the evaluated files without the test samples of the trained runs, if two or more runs are trained."""
     trained, files = ([run for run in runs if ("source" in run.metadata) == is_file] for is_file in (False, True))
     views = [report.RunView(run) for run in (trained if files and len(trained) > 1 else [])]
     return [run for run in files if views and not any(same_test(report.RunView(run), view) for view in views)]

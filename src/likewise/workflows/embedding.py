@@ -1,4 +1,4 @@
-"""Features of any data, by a run's encoder, an exported one, or one with published weights, which needs no training."""
+"""Features of any data, by the encoder of a run, an exported encoder, or published weights without any training."""
 
 import json
 import shutil
@@ -34,7 +34,7 @@ from likewise.workflows.arguments import EmbedArguments, Part, given_options
 from likewise.workflows.progress import PRINTED, Progress
 
 SUFFIXES = (".parquet", ".npz")
-COLUMNS = ("inputs", "text")  # options of data that say what the encoder takes: the run's, unless others are given
+COLUMNS = ("inputs", "text")  # data options that select the encoder's inputs: the run's by default
 
 
 def embed(
@@ -44,15 +44,15 @@ def embed(
     progress: Progress = PRINTED,
     **options: Unpack[EmbedArguments],
 ) -> Path:
-    """Encode any data into one file of ids, features, and labels and parts where there are some.
+    """Encode any data into one file of ids, features, and any labels and parts.
 
-    Parts are those of the data, or for a run's own data those of the run, so that no test sample was trained on. What
-    was finished before Ctrl-C or a failure isn't done again by the same call.
+    Parts come from the data, or for a run's own data from the run, so no test sample was trained on. After Ctrl-C or a
+    failure, the same call keeps the finished work.
 
     Args:
         run: A run, its folder, or the file of an exported encoder. None: `encoder` names one. Or options, see
             `EmbedOptions`, dotted or nested; or all of them as a record.
-        data: A folder of images, a file, or the name of a data set; or a part, as a configuration has it.
+        data: A folder of images, a file, or the name of a data set; or a part in its configuration form.
         progress: Receives messages during the work.
         **options: More options; they win.
 
@@ -64,7 +64,7 @@ def embed(
             can be decoded.
 
     Memory:
-        A shard, and ids, labels and texts. Images, and numbers in tables and .npy files, are read as they are needed.
+        A shard, and ids, labels and texts. Images, and numbers in tables and .npy files, are read on demand.
 
     Example:
         >>> import numpy as np
@@ -144,7 +144,7 @@ def _model_and_samples(config: EmbedOptions, progress: Progress) -> tuple[Model,
         source = instantiate({**data, "init_args": {**same, **data.get("init_args", {})}}, Source)
         with warnings.catch_warnings():
             if model.paired:
-                warnings.filterwarnings("ignore", "without labels")  # which pairs need not have
+                warnings.filterwarnings("ignore", "without labels")  # pairs need none
             samples = samples_for(model, source)
         return model, _parted(model, data, samples)
     samples = stream_samples(instantiate(data, Source))
@@ -159,7 +159,7 @@ def _model_and_samples(config: EmbedOptions, progress: Progress) -> tuple[Model,
 
 
 def published_model(source: Path | str, queries: Sequence[str], device: torch.device, progress: Progress) -> Model:
-    """Return the model for photos or texts: by what the source holds, or for a file of features by the queries."""
+    """Return the model for photos or texts, by the source's contents, or for a file of features by the queries."""
     if is_arrays(expanded(source)):
         photos = any(Path(query).suffix.lower() in image_suffixes() for query in queries)
         chosen = published_options("image-folder" if photos else "texts")
@@ -172,13 +172,13 @@ def published_model(source: Path | str, queries: Sequence[str], device: torch.de
     shape = () if size is None else (3, size, size)
     encoder = instantiate(chosen["encoder"], Encoder, input_shape=shape)
     if not shape:
-        encoder.observe(Texts([""]))  # it has a tokenizer of its own
+        encoder.observe(Texts([""]))  # it has its own tokenizer
     progress.log(f"encoder: {encoder.origin}")
     return Model(encoder.to(device), ImagePreprocessing(*shape) if shape else None)
 
 
 def _parted(model: Model, data: Spec, samples: Samples) -> Samples:
-    """Return samples with the parts that the model's run gave them, where they are of its own data."""
+    """Return samples with their parts in the model's run, if they come from the run's own data."""
     facts: Any = model.run.metadata if model.run else {}
     if model.run is None or "samples" not in facts or not same_source(facts["parts"]["data"], data):
         return samples
@@ -190,7 +190,7 @@ def _parted(model: Model, data: Spec, samples: Samples) -> Samples:
 
 
 def _fill_shards(shards: EmbeddingShards, model: Model, config: EmbedOptions, progress: Progress) -> str:
-    """Compute the shards that are left; return the rate as text."""
+    """Compute the missing shards; return the rate as text."""
     left, inputs = shards.left, shards.samples.inputs
     count, done = sum(map(len, left)), len(shards.samples) - sum(map(len, left))
     if done:

@@ -1,4 +1,4 @@
-"""Evaluate a run, a checkpoint of it, or an array file of embeddings."""
+"""The evaluation of a run, one of its checkpoints, or an array file of embeddings."""
 
 import re
 import warnings
@@ -40,8 +40,8 @@ def evaluate(
 
     Args:
         source: A run, whose scores and report are replaced; a checkpoint in a run's folder, or an .npz file of
-            embeddings (see `features_of_file`), each of which becomes a run of its own. Or options, see
-            `EvaluateOptions`, dotted or nested, source among them; or all of them as a record.
+            embeddings (see `features_of_file`), each evaluated as a run of its own. Or options, see `EvaluateOptions`,
+            dotted or nested, including source; or all of them as a record.
         progress: Receives messages during the work, and the scores.
         **options: More options; they win.
 
@@ -69,7 +69,7 @@ def evaluate(
 
 
 def _sections_of(run: Run) -> list[Section] | None:
-    """Return the sections that a run was trained with; None, with a warning, if one of them is no longer there."""
+    """Return the sections that a run was trained with; None, with a warning, if one no longer exists."""
     try:
         return instantiate_all(run.options.get("sections"), Section)
     except (ImportError, AttributeError, TypeError, ValueError) as error:
@@ -95,7 +95,7 @@ def _evaluate_arrays(config: EvaluateOptions, progress: Progress) -> Run:
         with run.writing(run.embeddings.name) as beside:
             evaluation.save_features(beside, features, vectors_in(arrays))
         scoring.evaluate_features(run, features, None, options, progress, refit=False, device=device)
-        del features, parts, arrays  # the page reads what it needs
+        del features, parts, arrays  # the page reads its own
         scoring.write_report(run, None, options, progress)
     return run.finalize()
 
@@ -157,7 +157,7 @@ def _create_run(root: Path, before: Run, checkpoint: Path) -> Run:
 
 
 def _samples(run: Run, progress: Progress, *, needed: bool) -> tuple[Parts | None, bool]:
-    """Load the run's data; once features are saved, it is needed for raw inputs and pictures only."""
+    """Load the run's data; once features are saved, only raw inputs and pictures need it."""
     refit = evaluation.RunPredictors(run).refit
     if "source" in run.metadata and not needed:
         return None, False
@@ -173,7 +173,7 @@ def _samples(run: Run, progress: Progress, *, needed: bool) -> tuple[Parts | Non
 def _initial_features(
     run: Run, features: evaluation.FeatureParts, options: scoring.EvaluationOptions, progress: Progress
 ) -> evaluation.FeatureParts | None:
-    """Return the run's features by its encoder as it began, if they are of the same samples."""
+    """Return the features by the run's initial encoder, if they are of the same samples."""
     if not run.initial_embeddings.is_file():
         return None
     initial = options.capped(scoring.initial_features(run))

@@ -1,6 +1,6 @@
-"""Train and evaluate a run, except for what is done already; all processes encode after training.
+"""The execution of a run: its remaining training and evaluation, with all processes encoding after training.
 
-The first process says how much is to be encoded, sends its weights, and gathers the features.
+The first process announces how many samples to encode, sends its weights, and gathers the features.
 """
 
 import time
@@ -44,21 +44,21 @@ from likewise.workflows.lightning_trainer import TrainingBar, device_of
 from likewise.workflows.progress import Progress
 from likewise.workflows.scoring import EvaluationOptions, evaluate_features
 
-ALL_SAMPLES, NOTHING = 0, -1  # what the first process may announce instead of a number of samples
+ALL_SAMPLES, NOTHING = 0, -1  # announced by the first process instead of a number of samples
 
 
 def memory_of_step(config: TrainOptions, tell: Callable[[str], None]) -> list[MemoryOfStep]:
-    """Return the callback that limits memory, for every process; none with compile, as it would compile twice."""
+    """Return the callback that limits memory, for every process; none with compile, which would happen twice."""
     return [] if config.compile else [MemoryOfStep(tell)]
 
 
 def epochs_between(config: TrainOptions, ready: Assembled, evaluations: EvaluationOptions) -> int:
-    """Return the epochs between validations; 0 without any."""
+    """Return the number of epochs between validations; 0 without any."""
     return 0 if ready.refit or evaluations.evaluations == [] else config.validation_epochs
 
 
 def join_encoding(module: Pretraining, parts: Parts, device: torch.device, *, workers: int | None) -> None:
-    """Encode this process's share of what the first process asks for; not called in the first."""
+    """Encode this process's share of the samples announced by the first process; not called in the first."""
     ((most,), *_) = distributed.exchange((NOTHING,), CPU)
     if most == NOTHING:
         return
@@ -70,7 +70,7 @@ def join_encoding(module: Pretraining, parts: Parts, device: torch.device, *, wo
 @final
 @dataclass(frozen=True)
 class Execution:
-    """A run to be trained and evaluated, except for what is done already."""
+    """The remaining training and evaluation of a run."""
 
     config: TrainOptions
     run: Run
@@ -80,7 +80,7 @@ class Execution:
     progress: Progress
 
     def execute(self) -> Run:
-        """Do what is left of the run, and write and report each result as soon as there is one."""
+        """Do the remaining work of the run, and write and report each result as soon as there is one."""
         run, ready, module = self.run, self.ready, self.ready.module
         if run.stage == "training":
             with self._timed("training"):
@@ -133,7 +133,7 @@ class Execution:
             trained=self._trained, workers=self.config.workers, most=most,
             shared=_announce_encoding(module, most, there=run.embeddings.is_file()),
         )  # fmt: skip
-        shutdown()  # the others are done: what follows is this process's own
+        shutdown()  # the other processes are done: this one does the rest
         if (predictor := module.predictor(features)) is not None:
             run.write(run.classifier.name, predictor.to_bytes())
         device = device_of(self.trainer_arguments)
@@ -162,7 +162,7 @@ class Execution:
             tower.to(trainer.strategy.root_device)
 
     def _advice(self) -> str:
-        """Return what would be faster where no precision is chosen and the machine has another."""
+        """Return advice on a faster precision, if none is chosen and the device gains by one; else ""."""
         if self.config.trainer.get("precision") is not None:
             return ""
         gains = gains_by_bfloat16(self.ready.module, device_of(self.trainer_arguments))
@@ -195,7 +195,7 @@ class Execution:
         return callbacks
 
     def _seconds_of_evaluation(self, trainer: lightning.Trainer, validation: Validation) -> float:
-        """Estimate the seconds of the evaluations to come: the final one, which encodes more, from the latest."""
+        """Estimate the seconds of the remaining evaluations: the final one, which encodes more, from the latest."""
         parts = self.ready.parts
         encoded_count = min(len(parts.train), MAX_SAMPLES) + min(len(parts.validation), MAX_SAMPLES)
         times = (2 if self.ready.origin else 1) * sum(map(len, (parts.train, parts.validation, parts.test)))
@@ -217,7 +217,7 @@ class Execution:
         )
 
     def _keeps_best(self) -> bool | None:
-        """Return whether the best epoch is kept; None: if there are scores to choose by."""
+        """Return whether the best epoch is kept; None: only if there are scores to choose by."""
         keep, chosen_by = self.config.keep, self.ready.parts.validation
         if keep is not None:
             return keep == "best"
@@ -234,7 +234,7 @@ class Execution:
         self.ready.module.load_state_dict(_state(self.run.best))
 
     def _restore(self) -> None:
-        """Load the trained encoder, and the weights that head, loss and inputs had with it, if these were saved."""
+        """Load the trained encoder, and the weights of head, loss and inputs saved with it, if any."""
         module = self.ready.module
         trained = with_weights(module.encoder, self.run.weights).state_dict()
         if module.second is not None and module.second is not module.encoder:
@@ -263,7 +263,7 @@ class Execution:
 
 
 def _announce_encoding(module: Pretraining, most: int | None, *, there: bool) -> bool:
-    """Tell the other processes what to encode with this one, the first, unless features are `there`; do they?"""
+    """Announce to the other processes what to encode, unless features are `there`; return whether they encode."""
     if distributed.world_size() == 1:
         return False
     distributed.exchange((NOTHING if there else most or ALL_SAMPLES,), CPU)

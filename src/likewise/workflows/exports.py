@@ -1,6 +1,6 @@
-"""Export a run's encoder: as safetensors, as ONNX, also with the classifier, or as a folder that another library loads.
+"""The export of a run's encoder: as safetensors, as ONNX, also with the classifier, or as a folder for another library.
 
-A folder is for sentence-transformers, transformers or timm, with a card of the run's scores.
+Folders are for sentence-transformers, transformers or timm, and hold a card with the run's scores.
 """
 
 import tempfile
@@ -52,18 +52,18 @@ def export(
     classifier: str | None = None,
     progress: Progress = PRINTED,
 ) -> Path:
-    """Write a run's encoder as a file to use elsewhere, or as a folder that another library loads.
+    """Write a run's encoder to a file for use elsewhere, or to a folder for another library.
 
     Args:
         run: The run, or its folder. Or all options as a record.
-        output: The file or folder to write. Default: the run's folder with the ending of the format, and of pairs the
-            second side with "-second" before it.
+        output: The file or folder to write. Default: the run's folder with the ending of the format, which follows
+            "-second" for the second side of pairs.
         format: safetensors; onnx, which takes any number of inputs and is checked against the encoder; or
-            sentence-transformers, transformers or timm, a new folder with a card of the run's scores, of an encoder of
-            that library. Default: what the output's name says, else safetensors, or onnx with a classifier.
-        side: The side whose encoder is written, of a run of pairs: first or second.
-        classifier: What an ONNX file predicts by: probe adds the run's linear probe, with outputs `logits` and
-            `probabilities` beside `features`. Default: features alone.
+            sentence-transformers, transformers or timm, a new folder with a card of the run's scores, for an encoder
+            from that library. Default: by the output's name, else safetensors, or onnx with a classifier.
+        side: For a run of pairs, the side whose encoder is written: first or second.
+        classifier: The classifier in an ONNX file: probe adds the run's linear probe, with outputs `logits` and
+            `probabilities` in addition to `features`. Default: features only.
         progress: Receives the path of the file.
 
     Returns:
@@ -149,7 +149,7 @@ def _facts(model: Model, probe: LinearPredictor | None) -> dict[str, Any]:
 
 
 def _write_folder(library: str, model: Model, folder: Path) -> None:
-    """Write an encoder as a new folder of the library that it is of."""
+    """Write an encoder to a new folder in the format of its library."""
     if folder.exists():
         raise ValueError(f"expected a new folder, got {folder}, which exists: name another, or remove it")
     encoder_class, write, use = LIBRARIES[library]
@@ -158,7 +158,7 @@ def _write_folder(library: str, model: Model, folder: Path) -> None:
         got = f"got {type(encoder).__name__}: export it to safetensors or onnx"
         raise ValueError(f"expected an encoder {encoder_class.__name__} for {library}, {got}")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as made:  # renamed when it is complete
+    with tempfile.TemporaryDirectory(dir=folder.parent) as made:  # renamed once complete
         parts = Path(made) / folder.name
         write(encoder, model, parts)
         (parts / "README.md").write_text(_card(model, use.replace("FOLDER", folder.name)), encoding="utf-8")
@@ -174,8 +174,8 @@ def _to_transformers(encoder: PretrainedTransformer, _: Model, folder: Path) -> 
 
 
 def _tokenizer(encoder: PretrainedTransformer) -> Any:
-    from tokenizers import Tokenizer  # noqa: PLC0415 - of the extra `text`
-    from transformers import PreTrainedTokenizerFast  # noqa: PLC0415 - likewise
+    from tokenizers import Tokenizer  # noqa: PLC0415 - in the extra `text`
+    from transformers import PreTrainedTokenizerFast  # noqa: PLC0415 - as above
 
     backend: Any = Tokenizer.from_str(bytes(encoder.tokenizer.cpu().numpy()).decode())
     special: Any = encoder.special
@@ -192,8 +192,8 @@ def _tokenizer(encoder: PretrainedTransformer) -> Any:
 
 
 def _to_sentence_transformers(encoder: PretrainedTransformer, model: Model, folder: Path) -> None:
-    from sentence_transformers import SentenceTransformer  # noqa: PLC0415 - of the extra `text`
-    from sentence_transformers.sentence_transformer import modules  # noqa: PLC0415 - likewise
+    from sentence_transformers import SentenceTransformer  # noqa: PLC0415 - in the extra `text`
+    from sentence_transformers.sentence_transformer import modules  # noqa: PLC0415 - as above
 
     with tempfile.TemporaryDirectory() as made:
         _to_transformers(encoder, model, Path(made))
@@ -209,7 +209,7 @@ def _to_sentence_transformers(encoder: PretrainedTransformer, model: Model, fold
 
 
 def _to_timm(encoder: Timm, model: Model, folder: Path) -> None:
-    from timm.models import save_for_hf  # noqa: PLC0415 - of the extra `images`
+    from timm.models import save_for_hf  # noqa: PLC0415 - in the extra `images`
 
     mean, std = (tensor.flatten().tolist() for tensor in (encoder.mean, encoder.std))
     resize = "crop" if model.preprocessing is None else model.preprocessing.resize
@@ -242,4 +242,4 @@ LIBRARIES: dict[str, tuple[type[Encoder], Callable[[Any, Model, Path], None], st
 }
 """By library: the encoder it takes, the function that writes it, and the code that loads it."""
 FORMATS = {"safetensors": ".safetensors", "onnx": ".onnx", **{library: f"-{library}" for library in LIBRARIES}}
-"""By format: the ending of an output that is not named."""
+"""By format: the ending of an unnamed output."""

@@ -1,4 +1,4 @@
-"""Lightning's trainer: its device, messages in our words, its progress bar, and how many steps fit into minutes."""
+"""Lightning's trainer: its device, its rephrased messages, its progress bar, and the steps within a time limit."""
 
 import inspect
 import logging
@@ -30,20 +30,20 @@ from likewise.workflows.progress import Progress
 
 TIMED_STEPS, TIMED_SAMPLES = 4, 64
 PAGE_SECONDS = 10.0  # seconds for the page, and for reading and writing files
-SIMILARITY_SECONDS = 2e-8  # seconds of one similarity in a nearest-neighbour search, about
-SHARE = 0.95  # of what is left, since later steps may be slower
-LINES = 30  # printed by a training, about, where no bar is drawn
+SIMILARITY_SECONDS = 2e-8  # approximate seconds per similarity in a nearest-neighbour search
+SHARE = 0.95  # of the remaining time, since later steps may be slower
+LINES = 30  # approximate number printed by a training without a bar
 IRRELEVANT_WARNINGS = (
     ".*does not have many workers.*",  # samples are in memory, a worker would only copy them
-    ".*LeafSpec.*",  # Lightning's use of what PyTorch deprecates
+    ".*LeafSpec.*",  # Lightning's use of a deprecated PyTorch class
     ".*exists and is not empty.*",  # the run's folder is new, and holds the configuration
     ".*grad attribute of a Tensor that is not a leaf.*",  # torch's compiler looks at it, and training doesn't
-    ".*MLFlow only allows.*",  # it leaves the @ of precision@1 out
+    ".*MLFlow only allows.*",  # it drops the @ of precision@1
 )
 
 
 def in_our_words(message: str) -> str:
-    """Rephrase Lightning's message about a training that is to end before it resumes."""
+    """Rephrase Lightning's message about a training resumed after its last epoch."""
     epochs = re.search(r"current_epoch=(\d+), but you have set Trainer\(max_epochs=(\d+)\)", message)
     if epochs is None:
         return message.rstrip(".")
@@ -56,7 +56,7 @@ def device_of(trainer: Mapping[str, Any]) -> torch.device:
 
 
 def trainer_arguments(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Make a trainer's arguments; defaults are left out, as not every version of Lightning has all of them."""
+    """Return a trainer's arguments without defaults, since not every version of Lightning has all of them."""
     defaults = vars(TrainerOptions())
     chosen = {name: value for name, value in options.items() if value != defaults[name]}
     if unknown := sorted(chosen.keys() - inspect.signature(Trainer).parameters):
@@ -67,7 +67,7 @@ def trainer_arguments(options: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def quiet_lightning() -> Generator[None]:
-    """Silence Lightning's tips, and its warnings that do not concern a run."""
+    """Silence Lightning's tips, and its warnings without relevance to a run."""
     logs = [logging.getLogger(f"lightning.{package}") for package in ("pytorch", "fabric")]
     levels = [log.level for log in logs]
     for log in logs:
@@ -84,7 +84,7 @@ def quiet_lightning() -> Generator[None]:
 
 @final
 class TrainingBar(ProgressBar):
-    """One bar over all steps, with the loss beside it; where none is drawn, one line an epoch, or every few of many."""
+    """A progress bar over all steps, with the loss; without a bar, a line for each epoch, or some of many epochs."""
 
     def __init__(self, progress: Progress) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class TrainingBar(ProgressBar):
         self._bar: tqdm[Any] | None = None
 
     def disable(self) -> None:
-        """Show nothing from now on; Lightning asks for it in all processes but one."""
+        """Show nothing from now on; Lightning calls this in all processes except one."""
         self.is_enabled = False
 
     def enable(self) -> None:
@@ -112,7 +112,7 @@ class TrainingBar(ProgressBar):
             self._bar.set_postfix_str(_epoch_and_loss(trainer), refresh=False)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Say the epoch's line where there is no bar; of many epochs the first, the last, and some between."""
+        """Print the epoch's line where there is no bar; of many epochs only the first, the last, and some between."""
         steps = _steps(trainer)
         epochs = 0 if steps is None else ceil(steps * trainer.accumulate_grad_batches / trainer.num_training_batches)
         epoch = trainer.current_epoch + 1
@@ -127,12 +127,12 @@ class TrainingBar(ProgressBar):
             self._bar.close()
 
     def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
-        """Close the bar, so that the error stands on a line of its own."""
+        """Close the bar, to put the error on its own line."""
         self.on_train_end(trainer, pl_module)
 
 
 def _steps(trainer: Trainer) -> int | None:
-    """Return the steps of the whole training; None where a time ends it."""
+    """Return the number of steps of the whole training; None with a time limit."""
     steps = trainer.estimated_stepping_batches
     return int(steps) if isfinite(steps) else None
 
@@ -146,10 +146,10 @@ def _epoch_and_loss(trainer: Trainer) -> str:
 def steps_within(
     minutes: float, ready: Assembled, trainer: Mapping[str, Any], *, every: int, most: int | None, started: float
 ) -> tuple[int, float]:
-    """Return how many steps fit into minutes since the start, with the evaluations, and the seconds of one.
+    """Return how many steps fit, with the evaluations, into the minutes since the start, and the seconds per step.
 
-    Between validations are `every` epochs, 0 if there are none; at the end `most` samples of each part are evaluated.
-    The training and its random state stay as they are; memory is a copy of the module and its optimizer.
+    Validations are `every` epochs apart, 0 for none; the final evaluation is of `most` samples of each part. The
+    training and its random state are unchanged; memory is a copy of the module and its optimizer.
     """
     if not minutes > 0:
         raise ValueError(f"expected --minutes above 0, got {minutes:g}")
@@ -168,7 +168,7 @@ def steps_within(
     each = int(batches[0]) if batches else 1
     with torch.random.fork_rng():
         module = deepcopy(ready.module)
-        module.schedule = Constant()  # its epochs, and those of fine-tuning, are of the whole training
+        module.schedule = Constant()  # its epochs, and the epochs of fine-tuning, refer to the whole training
         module.fine_tuning.unfreeze_epoch = None
         quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
         pilot = Trainer(**chosen, **quiet, max_epochs=-1, max_steps=TIMED_STEPS * each, callbacks=[timed])

@@ -1,4 +1,4 @@
-"""Hard negatives of a run's training pairs, found by the run's encoders: a table to train on again."""
+"""Hard negatives for a run's training pairs, found by the run's encoders: a table for further training."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ from likewise.workflows.progress import Progress
 
 NEGATIVES = "negatives"
 """The column of hard negatives."""
-SUFFIXES = (".jsonl", ".parquet")  # formats that have lists
+SUFFIXES = (".jsonl", ".parquet")  # formats with lists
 
 
 def mine(
@@ -35,12 +35,12 @@ def mine(
     device: torch.device | None,
     force: bool,
 ) -> Path:
-    """Write a run's training pairs as a table, each with up to k hard negatives among the counterparts of others.
+    """Write a run's training pairs as a table, each with up to k hard negatives from the counterparts of other pairs.
 
-    `limits` are k, from_rank, margin and at_least, and `beside` other options of a search, which have no place here.
-    Columns are called as in the run's own table, or first and second, and negatives; those of labels and groups are
-    there, too. Pairs that are never apart are no negatives of each other; see `never_apart`. Memory: the training
-    pairs, their features, and a tile of similarities.
+    `limits` are k, from_rank, margin and at_least, and `beside` other options of a search, which are invalid here.
+    Columns are named as in the run's own table, or first and second, and negatives; columns of labels and groups are
+    kept. Pairs that are never apart are not negatives of each other; see `never_apart`. Memory: the training pairs,
+    their features, and a tile of similarities.
     """
     output = _check_mined(output, limits, beside, force=force)
     model = load(run, device=device)
@@ -104,7 +104,7 @@ def _check_mined(output: Path | None, limits: Mapping[str, Any], beside: Mapping
 
 
 def _numbered(train: Samples) -> Samples:
-    """Return pairs with a number for each input of both sides; without numbers, all inputs differ."""
+    """Return pairs with an item number for each input of both sides; without numbers, all inputs are distinct."""
     counterparts: Any = train.counterparts
     each = torch.arange(len(train))
     counterparts = replace(counterparts, items=each) if counterparts.items is None else counterparts
@@ -128,7 +128,7 @@ def _paths(samples: Samples, data: Any, output: Path) -> list[str]:
     table, here = expanded(data.get("path") or "").absolute(), output.absolute().parent
     folder, paths = table if table.is_dir() else table.parent, list[str]()
     for name in samples.ids:
-        names = (name, re.sub(r" \(\d+\)$", "", name))  # an image of several pairs is numbered from the second on
+        names = (name, re.sub(r" \(\d+\)$", "", name))  # repeats of an image in other pairs are numbered
         file = next((file for candidate in names if (file := folder / candidate).is_file()), None)
         if file is None:
             raise ValueError(f"expected images in files, got {name}, which is in none: write them, and their paths")

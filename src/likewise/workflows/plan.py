@@ -1,4 +1,4 @@
-"""The plan of a sweep: every run with its folder and options, kept in the sweep's folder."""
+"""The plan of a sweep: every run with its folder and options, saved in the sweep's folder."""
 
 import json
 import re
@@ -19,12 +19,12 @@ from likewise.instantiate import path_of
 PLAN = "sweep.json"
 OWN_OPTIONS = ("--seed", "--runs", "--resume", "--evaluations.help")  # options of `train` that a sweep sets itself
 Axis = Sequence[tuple[str, list[str]]]
-"""For each value of an option its label, and the command-line words that set it."""
+"""The values of an option: for each, its label and the command-line words that set it."""
 TUNED_ALONE = "expected --tune_by with --tune, got it alone: --tune loss.temperature=0.1,0.2"
 
 
 class GivenSetting(NamedTuple):
-    """A setting before it is planned: its options, what is tuned in it, and the evaluation that chooses."""
+    """A setting before planning: its options, its tuned options, and the evaluation that chooses."""
 
     name: str
     words: list[str]
@@ -35,10 +35,10 @@ class GivenSetting(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep: settings x seeds. Each seed also sets the options `seeded`, and with `splits` the split's.
+    """A sweep: settings x seeds. Each seed also sets the options `seeded`, and with `splits` the seed of the split.
 
-    `digests` are those of files that the options name: once these have changed, the plan is another one. A setting
-    that is tuned has the options of every trial, and perhaps the evaluation that chooses; see `validation_score`.
+    `digests` are of the files named in the options: a changed file makes it another plan. A tuned setting has the
+    options of every trial, and optionally the evaluation that chooses; see `validation_score`.
     """
 
     common: list[str] = field(default_factory=list[str])
@@ -65,7 +65,7 @@ class Sweep:
             raise ValueError(TUNED_ALONE)
 
     def tuning(self, folder: Path) -> "Iterator[PlannedRun]":
-        """Yield the runs that choose the options of settings that are tuned: all with the first seed."""
+        """Yield the runs that choose the options of tuned settings, all with the first seed."""
         for index in range(max(map(len, self.trials.values()), default=0)):
             for name, trials in self.trials.items():
                 if index < len(trials):
@@ -111,7 +111,7 @@ class PlannedRun:
 
 
 def options_of(options: Mapping[str, Any]) -> list[str]:
-    """Write options as the words of a command line."""
+    """Return options as command-line words."""
 
     def refuse(value: Any) -> Any:
         got = type(value).__name__
@@ -144,7 +144,7 @@ def plan_sweep(
     split_seeds: bool = False,
     seeded: Sequence[str] = (),
 ) -> Sweep:
-    """Plan every setting with every combination of a grid; `tune` and `tune_by` are for those without their own.
+    """Plan every setting with every combination of a grid; `tune` and `tune_by` are for settings without their own.
 
     Every combination of the tuned values is tried, or a reproducible sample of `trials` of them.
     """
@@ -183,7 +183,7 @@ def _combine(settings: Sequence[GivenSetting], grid: Sequence[Axis]) -> dict[str
 
 
 def folder_of(sweep: Sweep, output: Path | str | None, among: str = "sweeps") -> Path:
-    """Return the folder of a sweep: a new one, or that of the same sweep, which is resumed; or raise a ValueError."""
+    """Return a new folder for a sweep, or the folder of the same sweep, to resume it; or raise a ValueError."""
     if output is None:
         now = datetime.now().astimezone().strftime("%Y-%m-%d-%H%M%S")
         return next(path for path in numbered(Path(among) / now) if not path.exists())
@@ -194,13 +194,13 @@ def folder_of(sweep: Sweep, output: Path | str | None, among: str = "sweeps") ->
 
 
 def options_line(options: Sequence[str]) -> str:
-    """Write options in a line, as "loss.temperature=0.1, optimizer.lr=1"."""
+    """Return options as one line, such as "loss.temperature=0.1, optimizer.lr=1"."""
     pairs = zip(options[::2], options[1::2], strict=True)
     return ", ".join(f"{name.removeprefix('--')}={value}" for name, value in pairs)
 
 
 def configurations(sweep: Sweep) -> dict[str, TrainOptions]:
-    """Return the options of every setting, with those of its first trial."""
+    """Return the options of every setting, including its first trial's."""
     configs: dict[str, TrainOptions] = {}
     for name, options in sweep.settings.items():
         for trial in sweep.trials.get(name, [[]]):
@@ -211,14 +211,14 @@ def configurations(sweep: Sweep) -> dict[str, TrainOptions]:
 
 
 def as_yaml(sweep: Sweep) -> str:
-    """Return the options of every setting as YAML, a document each, with those of its first trial."""
+    """Return the options of every setting, including its first trial's, as YAML: a document each."""
     configs = configurations(sweep)
     return "\n".join(f"--- # {name}\n{configuration.written(config)}" for name, config in configs.items())
 
 
 @contextmanager
 def in_setting(name: str, sweep: Sweep) -> Generator[None]:
-    """Name the setting that a ValueError is about, and the option that does not fit all settings."""
+    """Add to a ValueError the name of its setting, and the option that does not fit all settings."""
     try:
         yield
     except ValueError as error:
@@ -228,7 +228,7 @@ def in_setting(name: str, sweep: Sweep) -> Generator[None]:
 
 
 def write(sweep: Sweep, folder: Path) -> Path:
-    """Write a plan into a sweep's folder; if another sweep has been begun there meanwhile, into a new one beside it."""
+    """Write a plan into a sweep's folder; if another sweep was started there meanwhile, into a new one next to it."""
     text = json.dumps(asdict(sweep), indent=2) + "\n"
     for path in numbered(folder):
         path.mkdir(parents=True, exist_ok=True)
@@ -248,7 +248,7 @@ def read(folder: Path) -> Sweep:
 
 
 def remove_traces(sweep: Sweep, folder: Path) -> None:
-    """Remove the plan of a sweep that trained nothing, and the folders that are empty; whatever else is there stays."""
+    """Remove the plan of a sweep that trained nothing, and its empty folders; all other files stay."""
     (folder / PLAN).unlink(missing_ok=True)
     roots = [run.root for run in sweep.everything(folder)]
     for path in (*roots, *dict.fromkeys(root.parent for root in roots), folder):

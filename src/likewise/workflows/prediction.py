@@ -1,4 +1,4 @@
-"""Predict by what a run has learned: a table of samples, and its accuracy where they have labels."""
+"""Prediction by a trained run: a table of samples, and its accuracy where they have labels."""
 
 import warnings
 from collections import Counter
@@ -28,7 +28,7 @@ from likewise.workflows.progress import PRINTED, Progress
 
 Source = str | Path | Sequence[str | Path]
 CHUNK = 1024  # samples at a time
-MAX_PRINTED_ROWS = 20  # rows, and confusions, that are printed
+MAX_PRINTED_ROWS = 20  # printed rows, and confusions
 
 
 def predict(
@@ -42,31 +42,31 @@ def predict(
     device: str = "auto",
     progress: Progress = PRINTED,
 ) -> Path | None:
-    """Predict the class or labels of samples by what a run has learned, and say what is unlike its training data.
+    """Predict the class or labels of samples with a run, and report samples unlike its training data.
 
-    Samples that cannot be read are named and left out. `likewise.load(run).predict(inputs)` predicts in Python.
+    Unreadable samples are reported and left out. `likewise.load(run).predict(inputs)` predicts in Python.
 
     Args:
         run: The run, its folder, or an ONNX file with a probe; a run of features alone takes features. Or all options
             as a record.
-        input: What to predict: whatever `likewise train` takes as data, labelled or not; or images, or texts; - takes
-            the lines of standard input.
-        output: The table to write: .csv, .jsonl or .parquet. Default: none, the first 20 are printed.
-        by: What predicts: probe, the linear probe; own, the classifier or prototypes that the encoder was trained with;
-            knn, the nearest training samples. Default: the first of these that the run has.
-        among: Labelled samples to predict by instead, as input, by the nearest 20 of them.
-        force: Whether to replace an output that exists.
+        input: The samples: any data for `likewise train`, labelled or not; or images, or texts; - takes the lines of
+            standard input.
+        output: The table to write: .csv, .jsonl or .parquet. Default: none, the first 20 rows are printed.
+        by: The predictor: probe, the linear probe; own, the classifier or prototypes trained with the encoder; knn, the
+            nearest training samples. Default: the first of these that the run has.
+        among: Labelled samples in the forms of `input`, whose nearest 20 predict instead.
+        force: Whether to replace an existing output.
         device: Where the encoder runs: auto, cpu, cuda ...
         progress: Receives messages during the work, and the results.
 
     Returns:
-        The table that was written.
+        The written table.
 
     Raises:
-        ValueError: The folder holds no run, it has learned no labels, there is no input, or the output exists.
+        ValueError: The folder holds no run, the run has learned no labels, there is no input, or the output exists.
 
     Memory:
-        Training features, and 1,024 samples; of inputs in files, their names.
+        Training features, and 1,024 samples; for inputs in files, their names.
 
     Example:
         >>> import numpy as np
@@ -87,13 +87,13 @@ def predict(
     model = load(run, device=None if device == "auto" else device_named(device))
     learned = model.learned
     support = None if among is None else _encoded(model, among, progress)
-    predictor = learned.predictor(by, support)  # which may raise, before anything is encoded
+    predictor = learned.predictor(by, support)  # may raise, so before anything is encoded
     progress.log(f"predicting by {predictor} ...")
     summary = _Found()
     with nullcontext(summary.show) if path is None else table_at(path) as write:
         for samples, vectors in _in_chunks(model, input, summary, progress):
             predictions = learned.predictions(vectors, list(samples.ids), by, support)
-            known = samples if by == "own" else samples.as_evaluated()  # its classes are those trained on
+            known = samples if by == "own" else samples.as_evaluated()  # "own" predicts training classes
             write(predictions.columns | summary.compare(predictions, known))
         if summary.count == 0:
             raise ValueError(f"expected samples that can be read, got none in {input}: {in_words(summary.lost)}")

@@ -28,17 +28,17 @@ class Progress(Protocol):
         ...
 
     def steps(self, total: int | None, doing: str) -> "tqdm[Any] | None":
-        """Open a bar that is advanced step by step; None where none is drawn, and each epoch has a line instead."""
+        """Open a bar advanced step by step; None where no bar is drawn and each epoch has a line instead."""
 
 
 @final
 class Printed:
     """Print everything, with bars in a notebook or on a terminal: the default in Python.
 
-    Printing never fails: what a stream cannot encode is escaped, and one that has been closed is ignored.
+    Printing never fails: characters that a stream cannot encode are escaped, and a closed stream is ignored.
 
     Args:
-        aside: Whether messages go to stderr, as bars do, and not between the results.
+        aside: Whether messages go to stderr, like bars, instead of between the results.
 
     Example:
         >>> progress = Printed()
@@ -63,7 +63,7 @@ class Printed:
         return tqdm(walked, desc=doing, delay=MIN_BAR_SECONDS, leave=False, disable=None)
 
     def steps(self, total: int | None, doing: str) -> "tqdm[Any] | None":
-        from tqdm.auto import tqdm  # noqa: PLC0415 - likewise
+        from tqdm.auto import tqdm  # noqa: PLC0415 - as above
 
         made = tqdm(total=total, unit="step", desc=doing, disable=None)
         return None if made.disable else made
@@ -85,7 +85,7 @@ class Silent:
 
 
 def shown(path: Path) -> Path:
-    """Shorten a path that is shown: relative to the current folder if it is inside, else absolute."""
+    """Shorten a path for display: relative to the current folder if it is inside, else absolute."""
     whole, here = path.absolute(), Path.cwd()
     return whole.relative_to(here) if whole.is_relative_to(here) else whole
 
@@ -98,11 +98,11 @@ def _print(text: str, stream: TextIO) -> None:
     except UnicodeEncodeError:
         print(text.encode(stream.encoding, "backslashreplace").decode(stream.encoding), file=stream, flush=True)
     except OSError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)  # so that no later flush fails either
+        nowhere = os.open(os.devnull, os.O_WRONLY)  # a later flush must not fail either
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
 
 
 PRINTED = Printed()
 TERMINAL = Printed(aside=True)
-"""The progress of the command, which writes results alone to stdout."""
+"""The progress of the command, which writes only results to stdout."""

@@ -1,6 +1,6 @@
-"""The encoding and evaluation that `train` and `evaluate` share: every score is saved and reported as it comes.
+"""The encoding and evaluation shared by `train` and `evaluate`: every score is saved and reported as it comes.
 
-It is reported as a line, beside the same of other features, and at the end as a table of classes.
+A score is reported as a line, with the scores of other features, and at the end in a table of classes.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -44,12 +44,12 @@ from likewise.runs.scores import BEGUN, ENCODER, Outcomes, aligned, format_score
 from likewise.workflows.progress import Progress
 
 ENCODED_SAMPLES = "encoded_samples"
-"""The fact of a run that says how many samples of each part were encoded at most; None for all."""
+"""The run's fact for the largest number of encoded samples of each part; None for all."""
 MAX_CACHED = 32
 MAX_LISTED_CLASSES = 20  # with more classes, only the report shows them all
-_found_before: dict[str, Result] = {}  # by what was evaluated and how
+_found_before: dict[str, Result] = {}  # by digest of the features and the evaluation
 _encoded_before: dict[str, tuple[Features, dict[int, str]]] = {}
-"""Features by encoders that are not trained, and the files that were not readable, by digest of encoder and samples."""
+"""Features by encoders without training, and the unreadable files, by digest of encoder and samples."""
 
 
 @final
@@ -57,7 +57,7 @@ _encoded_before: dict[str, tuple[Features, dict[int, str]]] = {}
 class EvaluationOptions:
     """The evaluations, the largest number of samples of each part, and the sections of the page.
 
-    None stands for the usual evaluations that apply, for all samples, and for the sections that come with likewise.
+    None stands for the applicable usual evaluations, for all samples, and for likewise's own sections.
     """
 
     evaluations: list[Evaluation] | None = None
@@ -67,7 +67,7 @@ class EvaluationOptions:
 
     @classmethod
     def of(cls, config: TrainOptions | EvaluateOptions) -> "EvaluationOptions":
-        """Make the evaluations and sections that options describe."""
+        """Return the evaluations and sections described by options."""
         most = config.evaluation_samples
         if most is not None and most < 1:
             raise ValueError(f"expected --evaluation_samples of at least 1, got {most}: --evaluations [] is none")
@@ -80,7 +80,7 @@ class EvaluationOptions:
 
 
 def check_applicable(parts: Parts, options: EvaluationOptions, *, predicts: bool = False) -> None:
-    """Raise a ValueError for an evaluation that was asked for and doesn't apply, before anything is trained."""
+    """Raise a ValueError for a requested evaluation that doesn't apply, before anything is trained."""
     samples = zip((parts.train, parts.validation, parts.test), PARTS, strict=True)
     blank = FeatureParts(*(_blank(part, name) for part, name in samples))
     if predicts:
@@ -113,10 +113,10 @@ def encode_parts(
     anew: bool = False,
     shared: bool = False,
 ) -> FeatureParts:
-    """Encode the samples, add what the run's own classifier predicts, and save the features; or load those saved.
+    """Encode the samples, add the predictions of the run's own classifier, and save the features; or load saved ones.
 
-    At most `most` samples of each part are encoded. Features by an encoder that is not `trained` are computed once in
-    this process, as in a sweep. If `shared`, all other processes encode a share; see `join_encoding`.
+    At most `most` samples of each part are encoded. Features by an encoder that is not `trained` are computed once per
+    process, for all runs of a sweep. If `shared`, all other processes encode a share; see `join_encoding`.
     """
     if run.embeddings.is_file() and not anew:
         return with_origin(load_features(run.embeddings), parts, lambda: (encoder, second))
@@ -148,7 +148,7 @@ def encode_initial(
     workers: int | None = None,
     most: int | None = None,
 ) -> FeatureParts:
-    """Encode the samples by the encoder as it began, and save the features; or load those saved."""
+    """Encode the samples by the initial encoder, and save the features; or load saved ones."""
     if not run.initial_embeddings.is_file():
         some = zip(PARTS, capped([parts.train, parts.validation, parts.test], most), strict=True)
         how: Any = {"progress": progress.bar, "second": second, "workers": workers}
@@ -159,7 +159,7 @@ def encode_initial(
 
 
 def initial_features(run: Run) -> FeatureParts:
-    """Load the features that a run keeps of the encoder as it began."""
+    """Load a run's saved features by the initial encoder."""
 
     def mark(part: Features) -> Features:
         return replace(part, kind=BEGUN, counterparts=None if part.counterparts is None else mark(part.counterparts))
@@ -168,14 +168,14 @@ def initial_features(run: Run) -> FeatureParts:
 
 
 def forget() -> None:
-    """Free the features that encoders which are not trained have encoded."""
+    """Free the cached features by encoders without training."""
     _encoded_before.clear()
 
 
 def _encode(
     samples: Samples, encoder: Encoder, part: str, digest: str | None, how: Mapping[str, Any]
 ) -> tuple[Features, dict[int, str]]:
-    """Return features and the files lost; from the cache, if an encoder of that digest has encoded the samples."""
+    """Return features and the unreadable files; from the cache, if an encoder with that digest encoded the samples."""
     if digest is None:
         return features_of(samples, encoder, part, **how), _lost(samples)
     none = samples[torch.arange(0)]
@@ -185,13 +185,13 @@ def _encode(
     if entry is None:
         entry = features_of(samples, encoder, part, **how), _lost(samples)
     while len(_encoded_before) >= MAX_CACHED:
-        _encoded_before.pop(next(iter(_encoded_before)))  # used least recently
+        _encoded_before.pop(next(iter(_encoded_before)))  # the least recently used
     _encoded_before[key] = entry
     return replace(entry[0], part=part), entry[1]
 
 
 def _digest(encoder: Encoder, specs: Any) -> str:
-    """Return a digest of an encoder's weights, of what it was made with, and of where its inputs are read."""
+    """Return a digest of an encoder's weights, its arguments, and the source of its inputs."""
     digest = sha256(repr(specs).encode())
     for tensor in encoder.state_dict().values():
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
@@ -199,21 +199,21 @@ def _digest(encoder: Encoder, specs: Any) -> str:
 
 
 def _lost(samples: Samples) -> dict[int, str]:
-    """Return the files that could not be read, by their numbers; those of the other side of pairs from -1 down."""
+    """Return the unreadable files by their numbers, which for the other side of pairs run from -1 down."""
     every, counterparts = torch.arange(len(samples)), samples.counterparts
     beside = [] if counterparts is None else unreadable(counterparts.inputs, every)
     return files_of([*unreadable(samples.inputs, every), *(file._replace(item=-1 - file.item) for file in beside)])
 
 
 def note_lost(run: Run, files: Mapping[int, str]) -> None:
-    """Note in the run the files that could not be read, beside those that it knows."""
+    """Add unreadable files to those noted in the run."""
     if files:
         facts = run.metadata
         run.describe(facts | {"undecodable": facts.get("undecodable", {}) | {str(item): files[item] for item in files}})
 
 
 def say_lost(run: Run, progress: Progress) -> None:
-    """Report the files that could not be read."""
+    """Report the unreadable files."""
     if files := run.metadata.get("undecodable"):
         progress.log(f"warning: {in_words(files)}{'; run.json names all' if len(files) > MAX_LISTED else ''}")
 
@@ -225,7 +225,7 @@ def write_report(
     progress: Progress,
     features: FeatureParts | None = None,
 ) -> None:
-    """Write the run's page, if the options ask for it; without features it reads those of the run's files."""
+    """Write the run's page, if the options ask for it; without `features`, from the features in the run's files."""
     if not options.report:
         return
     progress.log("writing the report ...")
@@ -236,7 +236,7 @@ def write_report(
 def with_origin(
     features: FeatureParts, parts: Parts, encoders: Callable[[], tuple[Encoder, Encoder | None]]
 ) -> FeatureParts:
-    """Attach to features the samples they come from, and what encodes more, by the encoders of one side or two."""
+    """Attach to features their samples, and a function that encodes more, by the encoders of one side or both."""
 
     def encode(side: int, inputs: Tensor | LazyInputs) -> Tensor:
         pair = encoders()
@@ -264,10 +264,10 @@ def evaluate_features(
     trained: bool = True,
     device: torch.device = CPU,
 ) -> None:
-    """Evaluate features, those of the encoder as it began, and raw inputs; save and report each score as it comes.
+    """Evaluate features, the initial encoder's features, and raw inputs; save and report each score as it comes.
 
-    Raw inputs, and features by an encoder that is not `trained`, are evaluated once in this process, as they are the
-    same in several runs of a sweep. Evaluations that can use the `device` do, if it has room for the features.
+    Raw inputs, and features by an encoder that is not `trained`, are evaluated once per process, as they are the same
+    in several runs of a sweep. Evaluations use the `device` where they can, if it has room for the features.
     """
     named_evaluations, features = options.evaluations, options.capped(features)
     evaluations = applicable(features, named_evaluations)
@@ -311,7 +311,7 @@ def evaluate_features(
 
 
 class _Beside(NamedTuple):
-    """Features to compare the encoder's with, the same on the device, evaluations that apply, and counts if fewer."""
+    """Baseline features, their copy on the device, the applicable evaluations, and the sample counts if fewer."""
 
     given: FeatureParts
     placed: FeatureParts
@@ -332,11 +332,11 @@ class _Beside(NamedTuple):
 def _once(
     evaluation: Evaluation, features: FeatureParts, placed: FeatureParts, progress: Progress, *, refit: bool
 ) -> Result:
-    """Evaluate features, which are on a device too, or return the cached result of the same ones."""
+    """Evaluate features, or their copy placed on a device; return the cached result for features seen before."""
     feature_parts = placed if evaluation.accelerated else features
     settings = sorted((name, value) for name, value in vars(evaluation).items() if name != "_made_with")
     if not all(isinstance(value, (int, float, str, tuple, type(None))) for _, value in settings):
-        return evaluation(*feature_parts, refit=refit, progress=progress.bar)  # its settings make no key
+        return evaluation(*feature_parts, refit=refit, progress=progress.bar)  # its settings can't be a key
     kinds = [(part.names, part.kind) for part in features]
     digest = sha256(repr((type(evaluation), settings, refit, kinds)).encode())
     for part in chain(features, filter(None, (part.counterparts for part in features))):
@@ -351,7 +351,7 @@ def _once(
 
 
 def _headline(result: Result, baselines: Mapping[str, Result], unseen: Features | None) -> Iterator[str]:
-    """Yield a line for each score that is shown, beside those of other features; `unseen` are of untrained classes."""
+    """Yield a line for each shown score, with the scores of other features; `unseen` are of untrained classes."""
     for score in result.headline:
         if score.metric.shown:
             comparisons = [_format_comparison(score, result, name, other, unseen) for name, other in baselines.items()]
@@ -377,11 +377,11 @@ def _outcomes(result: Result, metric: str) -> Outcomes | None:
 
 
 def _class_table(scores: Collection[Score], test: Features, evaluations: Collection[str]) -> list[str]:
-    """Write a table of classes with many, medium and few training samples, and of each class where few exist."""
+    """Write a table of classes with many, medium and few training samples, and of each class if there are few."""
     groups = {"frequency"} if len(test.names) > MAX_LISTED_CLASSES else {"frequency", "class"}
     final = [score for score in scores if score.epoch is None and score.part == "test" and score.group.kind in groups]
     final = [score for score in final if score.evaluation in evaluations]
-    final = [score for score in final if score.metric != MACRO]  # of labels by frequency, mAP says enough
+    final = [score for score in final if score.metric != MACRO]  # for labels by frequency, mAP is enough
     columns = list(dict.fromkeys((score.evaluation, score.features) for score in final))
     rows = list(dict.fromkeys(str(score.group) for score in final))
     if not rows:

@@ -1,4 +1,4 @@
-"""Search among features by a run's encoder: the nearest, near-duplicates, and labels that neighbours doubt."""
+"""Search among features by a run's encoder: nearest neighbours, near-duplicates, and doubtful labels."""
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,17 +32,17 @@ from likewise.runs.scores import aligned, one_line
 from likewise.workflows.mining import mine
 from likewise.workflows.progress import PRINTED, Progress
 
-MAX_PRINTED_ROWS, MAX_LETTERS = 20, 60  # rows printed, and letters of a text
+MAX_PRINTED_ROWS, MAX_LETTERS = 20, 60  # printed rows, and letters of a text
 MAX_PAGE_ROWS = 300  # rows on a page
-MAX_IDS = 10_000  # ids searched for one to suggest
+MAX_IDS = 10_000  # ids searched for a suggestion
 OUTPUT_SUFFIXES = (".csv", ".jsonl", ".parquet")
 SET_SUFFIXES = {*ARRAYS, *TABLES, ".txt"}
 BATCH = 2**16  # rows written at a time
-UNCAPTIONED = {"id", "query", "group", "rank", "text"}  # columns that a page shows elsewhere than below a picture
+UNCAPTIONED = {"id", "query", "group", "rank", "text"}  # columns that a page doesn't repeat below a picture
 
 
 class Hit(NamedTuple):
-    """A row of the results: its cells, the heading above it, the row of the sample found, and that of the query."""
+    """A row of the results: its cells, the heading above it, and the rows of the found sample and the query."""
 
     cells: tuple[Any, ...]
     below: str
@@ -71,30 +71,30 @@ def search(
     device: str = "auto",
     progress: Progress = PRINTED,
 ) -> Path | None:
-    """Find what is nearest by cosine similarity to images, texts or vectors; near-duplicates; doubtful labels.
+    """Find the nearest neighbours of images, texts or vectors by cosine similarity; near-duplicates; doubtful labels.
 
     Args:
-        run: The run whose encoder it is, or its folder. Or features from anywhere, in an .npz, .npy or Parquet file, a
-            folder of these, or the folder of their evaluation; without `among` and `within` they are searched
-            themselves, by a file of such features, or ids. Left out, photos and texts are searched with published
-            weights, as in `likewise embed`. Or all options as a record.
-        query: What to look for: files, a folder, a table, a file of features, ids of the other side, or texts; - takes
-            the lines of standard input.
-        among: Where to look: a file of features, a run's folder, or what `likewise train` takes as data.
-        within: A set of the same forms, whose samples are compared with each other.
-        side: The side of the query or the set, of a run of pairs: first or second. A query finds the other side.
-        k: How many neighbours of each, or hard negatives.
+        run: The run with the encoder, or its folder. Or features from anywhere, in an .npz, .npy or Parquet file, a
+            folder of these, or the folder of their evaluation; without `among` and `within`, these features are
+            searched, by a file of others, or ids. Without a run, photos and texts are searched with published weights,
+            as in `likewise embed`. Or all options as a record.
+        query: The queries: files, a folder, a table, a file of features, ids of the other side, or texts; - takes the
+            lines of standard input.
+        among: The samples to search: a file of features, a run's folder, or any data for `likewise train`.
+        within: A set in the same forms, whose samples are compared with each other.
+        side: In a run of pairs, the side of the query or the set: first or second. A query finds the other side.
+        k: The number of neighbours of each sample, or of hard negatives.
         at_least: The smallest similarity that counts. Default: any.
-        gallery_includes_queries: Whether the queries are among what is searched: each one's own row is left out.
-        duplicates: The similarity from which two samples are nearly the same; lists groups.
+        gallery_includes_queries: Whether the queries are among the searched samples: each one's own row is left out.
+        duplicates: The least similarity of two near-duplicates; lists groups.
         mistakes: Whether to list the samples whose k neighbours have other labels.
-        negatives: Whether to write the run's training pairs with hard negatives, as a table to train on again: what is
+        negatives: Whether to write the run's training pairs with hard negatives, as a table for further training: the
             most similar to the first of a pair among the counterparts of pairs that share nothing with it.
         from_rank: The first rank of a hard negative; the most similar has rank 1.
-        margin: How much less similar than the pair's own counterpart a hard negative is at least. Default: any.
-        output: A file for all results: .csv, .jsonl or .parquet. Default: none, the first are printed.
+        margin: How much less similar a hard negative must be than the pair's own counterpart. Default: any.
+        output: A file for all results: .csv, .jsonl or .parquet. Default: none, the first results are printed.
         html: A page with the first results, and their images. Default: none.
-        force: Whether files that exist are replaced.
+        force: Whether to replace existing files.
         device: Where the encoder runs: auto, cpu, cuda ...
         progress: Receives messages, and the first results.
 
@@ -102,7 +102,7 @@ def search(
         The output, if there is one.
 
     Raises:
-        ValueError: An input can't be read or found, features are of another width, a file exists, or options disagree.
+        ValueError: An input can't be read or found, features have another width, a file exists, or options disagree.
 
     Example:
         >>> import numpy as np
@@ -172,7 +172,7 @@ def _model(
 ) -> Model:
     if run is not None or not searched:
         return load(run or "", device=device)
-    from likewise.workflows.embedding import published_model  # noqa: PLC0415 - more to import, and seldom needed
+    from likewise.workflows.embedding import published_model  # noqa: PLC0415 - a larger import, seldom needed
 
     return published_model(searched, query, device or device_named("auto"), progress)
 
@@ -205,9 +205,9 @@ def _check_arguments(
 
 
 def _query_features(queries: Sequence[str], gallery: Stored, model: Model, progress: Progress, among: Any) -> Stored:
-    """Return the features of the queries: those of a set, or of files, ids and texts, one by one."""
+    """Return the features of the queries: of a whole set, or of files, ids and texts, one by one."""
     named = gallery
-    if model.paired:  # ids of its own side, which a run knows
+    if model.paired:  # ids of its own side, known to the run
         kept = not model.encodes or (expanded(among) / "run.json").is_file()
         named = stored_at(among, model) if kept else replace(gallery, ids=())
     paths = [expanded(word) for word in queries]
@@ -240,7 +240,7 @@ def _query_features(queries: Sequence[str], gallery: Stored, model: Model, progr
 
 
 def _own_rows(query_features: Stored, gallery: Stored, queries: Sequence[str], *, included: bool) -> Tensor | None:
-    """Return the queries' own rows in the gallery, to be left out; those named one by one may find themselves."""
+    """Return the queries' own rows in the gallery, to be left out; queries named one by one may find themselves."""
     if not included and list(query_features.ids) == list(queries):
         return None
     return searches.own_of(query_features, gallery, included=included)
@@ -276,7 +276,7 @@ def _doubts(gallery: Stored, k: int, progress: Progress) -> Iterator[Hit]:
 def _add_labels_and_texts(
     head: tuple[str, ...], rows: Iterator[Hit], gallery: Stored
 ) -> tuple[tuple[str, ...], Iterator[Hit]]:
-    """Add columns for the labels and the texts of the samples found, where these are known."""
+    """Add columns for the labels and the texts of the found samples, where known."""
     beside: dict[str, Callable[[int], str]] = {}
     if gallery.labels is not None and "label" not in head:
         beside["label"] = gallery.label
@@ -347,7 +347,7 @@ def _pictures(stored: Stored, model: Model) -> Callable[[Tensor], Tensor | None]
 
 
 def _with_texts(stored: Stored, source: Any, model: Model, progress: Progress) -> Stored:
-    """Return a run's features with the texts of its data, if it has texts that can be read again."""
+    """Return a run's features with the texts of its data, if it has texts and they can be read again."""
     folder = expanded(source)
     if not (folder / "run.json").is_file() or not reads_texts(model.encoder):
         return stored

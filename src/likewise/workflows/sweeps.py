@@ -1,4 +1,4 @@
-"""A sweep: run after run, each once, the best of what is tuned, and a comparison of those that finished."""
+"""Sweeps: runs trained one after another, the best of tuned options, and a comparison of the finished runs."""
 
 import csv
 import shlex
@@ -65,19 +65,19 @@ def sweep(
 ) -> Comparison | None:
     """Train several settings with several seeds, one after another, and compare them.
 
-    The same call with the same `output` goes on where an earlier one was interrupted.
+    The same call with the same `output` resumes an interrupted sweep.
 
     Args:
-        settings: By the name of each setting, its own options of `likewise train`; "tune" among them as below.
+        settings: By the name of each setting, its own options of `likewise train`, optionally with "tune" as below.
         seeds: N for the seeds 0 to N-1, or a list of seeds.
-        grid: Options with several values, of which every combination is a setting.
+        grid: Options with several values; every combination is a setting.
         tune: Options whose value validation chooses for each setting, with the values to try.
-        trials: The number of combinations of `tune` that are tried, drawn at random. None: all.
+        trials: The number of combinations of `tune` to try, drawn at random. None: all.
         tune_by: The evaluation that chooses, such as kNN. None: the linear probe, or the first.
         split_seeds: Whether the data is split anew with each seed.
         output: The sweep's folder. None: sweeps/DATE.
         progress: Receives messages during the work, and the scores.
-        **common: Options of all runs, without objects; recipe, also a study, among them.
+        **common: Options of all runs, without objects, including recipe, which may be a study.
 
     Returns:
         The comparison; None if fewer than two runs have scores.
@@ -119,7 +119,7 @@ def run_sweep(
     least: int = 2,
     again: str = "resume the sweep with likewise sweep --resume {}",
 ) -> Comparison | None:
-    """Train what isn't trained yet, run after run, and compare; see `sweep`. `again` says how to resume."""
+    """Train the remaining runs, one after another, and compare; see `sweep`. `again` says how to resume."""
     if not (folder / plan.PLAN).is_file():
         with use_progress(progress.bar):  # settings and data must fit together: each first trial is assembled
             for name, config in plan.configurations(sweep_plan).items():
@@ -174,7 +174,7 @@ def _train_all(
 
 @final
 class _Once:
-    """A sweep's progress, which says only once what goes into several runs, and nothing of what is next with each."""
+    """A sweep's progress: lines common to several runs are logged only once, and each run's next steps not at all."""
 
     def __init__(self, progress: Progress) -> None:
         self.bar, self.steps = progress.bar, progress.steps
@@ -194,7 +194,7 @@ class _Once:
 
 @final
 class _Work:
-    """Runs that are trained one after another; what fails is noted, and the others go on."""
+    """Runs trained one after another; a failure is noted, and the other runs go on."""
 
     def __init__(self, count: int, progress: Progress) -> None:
         self.count = count
@@ -239,7 +239,7 @@ class _Work:
 
 
 def _tune(sweep_plan: plan.Sweep, folder: Path, work: _Work) -> dict[str, _Trial]:
-    """Train the trials, return each setting's best; one may fail, as by diverging, unless all of its setting do."""
+    """Train the trials, return each setting's best; one may fail, as by diverging, unless all of its setting fail."""
     trials: list[_Trial] = []
     for planned_run, run in work.train_each(list(sweep_plan.tuning(folder))):
         tuned_by = sweep_plan.tuned_by.get(planned_run.setting)

@@ -1,4 +1,4 @@
-"""Train: pretrain an encoder, evaluate it frozen, write the run's folder and its page; or resume."""
+"""Training: pretrain an encoder, evaluate it frozen, write the run's folder and its page; or resume."""
 
 import json
 import os
@@ -52,8 +52,8 @@ os.environ.setdefault("MKL_CBWR", "AUTO")
 READ_ALIKE = "let all processes read the same files"
 NEXT, NEXT_INDENT = "next: ", "\n      "
 REMAINING = "what the run had written is left in {0}; resume it with likewise train --resume {0}"
-NOT_SHARED = {"runs", "report", "sections", "log", "config", "recipe"}  # which the first process alone uses
-_CLASS_PATH = re.compile(r'"likewise\.[\w.]*?(\w+)"')  # a class, in whichever module of likewise it was
+NOT_SHARED = {"runs", "report", "sections", "log", "config", "recipe"}  # used by the first process only
+_CLASS_PATH = re.compile(r'"likewise\.[\w.]*?(\w+)"')  # a class, in any module of likewise
 CHOSEN_PARTS = ("data", "subset", "split", "batches", "encoder", "head", "loss", "inputs", "optimizer", "schedule")
 
 
@@ -68,14 +68,14 @@ def train(
 
     Args:
         options: The data: a folder, a file, the name of a data set, or arrays (X, y), a DataFrame or a map-style
-            Dataset, which are kept in a file beside the runs. Or options, see `TrainOptions`, dotted or nested, as on
+            Dataset, which are saved to a file next to the runs. Or options, see `TrainOptions`, dotted or nested, as on
             the command line or in the config.yaml of a run; or all of them as a record.
         progress: Receives messages during the work, and the scores.
         **more: More options; they win. Parts may be objects, too: a network as a torch.nn.Module; a loss; an
             optimizer's class, or functools.partial of one; a head, split, schedule, inputs, evaluations ...
 
     Returns:
-        The finished run; None in all processes but the first.
+        The finished run; None in all processes except the first.
 
     Raises:
         ValueError: An option, a file or the data are not as expected; or training diverged.
@@ -110,7 +110,7 @@ def train(
 
 
 def check(config: TrainOptions) -> None:
-    """Assemble what would be trained and evaluated, without training; raise as `train` does."""
+    """Assemble the parts of a training and its evaluation, without training; raise as `train` does."""
     check_tools(as_list(config.log))
     with quiet_lightning():
         warnings.simplefilter("ignore")  # the run itself will warn
@@ -184,7 +184,7 @@ def _follow(ready: Assembled, trainer: Mapping[str, Any], config: TrainOptions, 
 
 
 def chosen_parts(config: TrainOptions) -> dict[str, Any]:
-    """Return the parts of a training that a configuration describes."""
+    """Return the parts of a training described by a configuration."""
     chosen = {part: getattr(config, part) for part in CHOSEN_PARTS}
     if config.min_per_class > 1:
         smallest = {"class_path": "likewise.data.MinPerClass", "init_args": {"count": config.min_per_class}}
@@ -235,7 +235,7 @@ def _describe(run: Run, ready: Assembled, config: TrainOptions) -> None:
 
 
 def _note_device(run: Run, device: str, progress: Progress) -> None:
-    """Note the device a run resumes on, if it is another: its results are then not bit for bit the same."""
+    """Note the device that a run resumes on, if it differs: results are then not bit-for-bit the same."""
     facts = run.metadata
     if device not in (known := facts.get("device", device)).split("; then "):
         differ = "results differ by rounding, and by what each process draws"
@@ -244,7 +244,7 @@ def _note_device(run: Run, device: str, progress: Progress) -> None:
 
 
 def device_words(trainer: Mapping[str, Any]) -> str:
-    """Name the device that trains, and how many threads a processor may use."""
+    """Return the name of the training device, and for a CPU the number of threads."""
     device = device_of(trainer)
     name = machine.device_name(device.type)
     if device.type != "cpu":
@@ -274,7 +274,7 @@ def _open_unfinished(folder: Path | str) -> Run:
 
 
 def _check_same(before: Run, now: Mapping[str, Any]) -> None:
-    """Raise a ValueError unless data and parts, as `Assembled.metadata` has them, are those that a run began with."""
+    """Raise a ValueError unless data and parts, in the form of `Assembled.metadata`, are the run's original ones."""
     texts = (json.dumps(facts) for facts in (now, before.metadata))
     facts, kept = (json.loads(_CLASS_PATH.sub(r'"likewise.\1"', text)) for text in texts)
     for known in (kept, facts):

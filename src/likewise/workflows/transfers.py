@@ -1,4 +1,4 @@
-"""A transfer: the scores of an encoder on other data with few labels, as a sweep over the numbers of labels."""
+"""Transfers: the scores of an encoder on other data with few labels, as a sweep over the number of labels."""
 
 import hashlib
 import math
@@ -38,7 +38,7 @@ from likewise.workflows.training import chosen_parts
 
 WEIGHTS = (".safetensors", ".pth", ".pt", ".bin", ".ckpt")
 SHARES = (0.01, 0.1, 1.0)
-MIN_CLASS_LABELS = 2  # labels of a class: one to learn from, one to choose by
+MIN_CLASS_LABELS = 2  # labels of a class: one for training, one for validation
 MIN_EPOCHS, MIN_STEPS = 30, 300
 DEFAULT_OPTIONS = {
     "loss": "likewise.losses.CrossEntropyLoss",
@@ -48,15 +48,15 @@ DEFAULT_OPTIONS = {
     "split.validation": "0.2",
     "report": "false",
 }
-"""Options of all runs, unless others are given."""
+"""Default options of all runs."""
 MILD_AUGMENTATION = {
     "batches.augmentation": "likewise.data.RandomResizedCrop",
     "batches.augmentation.scale": "[0.4, 1.0]",
     "batches.augmentation.flip": "0.5",
 }
-"""For colour images, in place of crops and colour changes as strong as contrastive learning needs."""
+"""For colour images, in place of the strong crops and colour changes of contrastive learning."""
 OF_TUNING = {"freeze": "null", "unfreeze_epoch": "null", "encoder_rate_factor": "1.0", "layer_decay": "1.0"}
-"""Options for fine-tuning alone, with their values in all other runs, which override option files and recipes."""
+"""Options for fine-tuning only, with their values in all other runs, which override option files and recipes."""
 RATE_FACTOR = "0.1"
 LENGTHS = frozenset({"trainer.max_epochs", "trainer.max_steps", "trainer.max_time"})
 ONE_STEP = ("--trainer.max_steps", "1", "--trainer.max_epochs", "1")
@@ -76,18 +76,18 @@ def transfer(
     progress: Progress = PRINTED,
     **options: Unpack[TrainArguments],
 ) -> Comparison | None:
-    """Evaluate an encoder on other data with few labels: frozen, fine-tuned, and beside the same network from scratch.
+    """Evaluate an encoder on other data with few labels: frozen, fine-tuned, and against the same network from scratch.
 
-    The same call goes on where an earlier one was interrupted.
+    The same call resumes an interrupted transfer.
 
     Args:
-        run: A run, the name of a network of timm, or a file: .onnx, or weights of the network that `encoder` names.
-        labels: Shares of the labels; those that leave a class fewer than 2 are left out. None: 1 %, 10 %, and all.
-        per_class: Labels of each class, instead.
-        seeds: N for the seeds 0 to N-1, or a list of seeds. They choose the labels, too.
-        output: The folder. None: transfers/DATE, or the folder there of the same transfer.
+        run: A run, the name of a timm network, or a file: .onnx, or weights of the network named by `encoder`.
+        labels: Shares of the labels; shares that leave a class fewer than 2 are skipped. None: 1 %, 10 %, and all.
+        per_class: Numbers of labels of each class, instead.
+        seeds: N for the seeds 0 to N-1, or a list of seeds. They also choose the labels.
+        output: The folder. None: transfers/DATE, or the same transfer's folder there.
         progress: Receives messages during the work, and the scores.
-        **options: Options of `likewise train` without objects, data among them.
+        **options: Options of `likewise train` without objects, including data.
 
     Returns:
         The table and its page; None if fewer than two runs have scores.
@@ -133,7 +133,7 @@ class TransferRequest:
 class _Networks:
     """The options for the trained encoder, and for the same network with random weights, if it can be trained.
 
-    `taken` are the names of the user's options among them; `file` and `run` are where the weights are, if anywhere.
+    `taken` are the names of the user's options among them; `file` and `run` locate the weights, if any.
     """
 
     trained: list[str]
@@ -144,7 +144,7 @@ class _Networks:
 
     @property
     def digest(self) -> str:
-        """A digest of the weights; empty where a library has them."""
+        """A digest of the weights; empty where a library provides them."""
         if self.file is None or not self.file.is_file():
             return ""  # a missing file is reported when a run is assembled
         with self.file.open("rb") as file:
@@ -152,7 +152,7 @@ class _Networks:
 
     @classmethod
     def of(cls, source: str, options: Sequence[Option], weights: str | None = None) -> "_Networks":
-        """Return the options for a run, a name, or a file, beside the user's own options and the weights they name."""
+        """Return the options for a run, a name, or a file, given the user's own options and the weights they name."""
         path = Path(source).expanduser()
         encoder = [option for option in options if option.name.partition(".")[0] == "encoder"]
         taken = frozenset([*(option.name for option in encoder), "weights"])
@@ -186,10 +186,10 @@ class _Networks:
 def run_transfer(
     request: TransferRequest, arguments: Sequence[str], output: Path | str | None = None, progress: Progress = PRINTED
 ) -> Comparison | None:
-    """Train and evaluate what is left, and write the table and its page; see `transfer`."""
+    """Train and evaluate the remaining runs, and write the table and its page; see `transfer`."""
     with use_progress(progress.bar):
         made, columns = plan_transfer(request, arguments, progress)
-    if not output:  # the same transfer, of the same data and weights, goes on
+    if not output:  # resume the same transfer, of the same data and weights
         begun = sorted(path.parent for path in Path(HOME).glob(f"*/{plan.PLAN}"))
         output = next((folder for folder in reversed(begun) if plan.read(folder) == made), None)
     folder = plan.folder_of(made, output, HOME)
@@ -232,7 +232,7 @@ def plan_transfer(
     for index, (amount, kept) in enumerate(amounts):
         labels, size = _amount_words(amount), config.batches["init_args"].get("batch_size", 64)
         subset = [f"--subset{'+' if config.subset else ''}", "FewLabels", *_format_options(amount, "subset.")]
-        epochs = max(MIN_EPOCHS, math.ceil(MIN_STEPS / max(1, kept // size)))  # even few labels have enough steps
+        epochs = max(MIN_EPOCHS, math.ceil(MIN_STEPS / max(1, kept // size)))  # enough steps even for few labels
         length = [] if named & LENGTHS else _format_options({"trainer.max_epochs": epochs})
         last = index == len(amounts) - 1
         few_shot = _few_shot(parts, progress) if last else []
@@ -262,7 +262,7 @@ def _check_options(config: TrainOptions) -> None:
 
 
 def _load_parts(config: TrainOptions) -> Parts:
-    """Load the parts whose labels are subsampled: training and validation samples have one class each."""
+    """Load the parts with subsampled labels; training and validation samples must have one class each."""
     parts, _ = parts_of(chosen_parts(config), _check_labels)
     if parts.train.names != parts.test.names or parts.new_in_validation:
         raise ValueError("expected the same classes in all parts, got others to test on: --split Stratified has them")
@@ -270,7 +270,7 @@ def _load_parts(config: TrainOptions) -> Parts:
 
 
 def _labels_seen(run: Run, config: TrainOptions, whole: Samples) -> int:
-    """Count the samples to learn from with whose labels the run's encoder was already trained, on the same data."""
+    """Count the training samples whose labels the run's encoder was already trained on, in the same data."""
     parts = run.metadata.get("parts", {})
     if not parts or not same_source(parts["data"], config.data):
         return 0
@@ -293,11 +293,11 @@ def _check_labels(samples: Samples) -> None:
 def _possible_amounts(
     request: TransferRequest, whole: Samples, progress: Progress
 ) -> Iterator[tuple[dict[str, Any], int]]:
-    """Yield the amounts that leave every class enough labels, and how many each keeps; report those that don't."""
+    """Yield the amounts that leave every class enough labels, and how many labels each keeps; report the others."""
     usable_count, counts = 0, whole.counts
     for amount in request.amounts:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what it warns of is left out, and reported below
+            warnings.simplefilter("ignore")  # amounts that it warns of are left out, and reported below
             kept = whole[FewLabels(**amount)(whole)].counts
         fewest = int(kept.argmin())
         if int(kept[fewest]) >= MIN_CLASS_LABELS:
@@ -338,7 +338,7 @@ def _format_options(options: Mapping[str, Any], above: str = "") -> list[str]:
 def _write_comparison(
     columns: Mapping[str, Column], runs: Sequence[Run], folder: Path, names: Mapping[Path, str], progress: Progress
 ) -> Comparison:
-    """Report the table of a transfer, and write it as CSV next to a page that shows it as curves."""
+    """Report the table of a transfer, and write it as CSV next to a page with its curves."""
     page = folder / "transfer.html"
     views = report.in_settings(runs, names, progress=progress.bar)
     scores = tables.transfer_scores(report.settings_of(views), columns)

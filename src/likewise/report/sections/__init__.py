@@ -1,4 +1,4 @@
-"""The sections that come with likewise, in their order on a page."""
+"""The built-in sections, in their order on a page."""
 
 from likewise.report.run_view import Section
 from likewise.report.sections.comparison import ClassDifferencesSection, ComparisonSection, SampleDifferencesSection

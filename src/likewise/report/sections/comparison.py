@@ -24,9 +24,9 @@ from likewise.report.setting import Setting, settings_of
 from likewise.runs.scores import ENCODER, Group, marked
 
 MAX_ROWS = 400  # of the table of scores
-MAX_CLASSES = 40  # that are shown
-MAX_SETTINGS = 6  # that are compared with the first, class by class
-MAX_SAMPLES = 12  # samples that are shown of each pair of settings
+MAX_CLASSES = 40  # shown classes
+MAX_SETTINGS = 6  # compared with the first, class by class
+MAX_SAMPLES = 12  # shown samples of each pair of settings
 
 
 class ComparisonSection(Section):
@@ -83,7 +83,7 @@ class ClassDifferencesSection(Section):
 
 
 class SampleDifferencesSection(Section):
-    """The test samples that kNN gets right by one of two settings only."""
+    """The test samples that kNN gets right with only one of two settings."""
 
     runs = "several"
 

@@ -1,4 +1,4 @@
-"""Features of one run on the unit sphere: their geometry, that of labels, and the gradients that pull and push."""
+"""Features of one run on the unit sphere: their geometry, label similarity, and the gradients that pull and push."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -38,14 +38,14 @@ from likewise.report.setting import settings_of
 from likewise.runs.scores import ENCODER, RAW
 
 NEIGHBOURS = 10
-MAX_PAIRS = 10  # pairs of classes that are listed
-MAX_SAMPLES = 2000  # samples, all pairs of which are measured
-MAX_LABELS = 120  # labels that are drawn, the most frequent
+MAX_PAIRS = 10  # listed pairs of classes
+MAX_SAMPLES = 2000  # samples for the measurement of all pairs
+MAX_LABELS = 120  # drawn labels, the most frequent
 MAX_PUSH_SAMPLES = 1000  # samples whose pairs are counted for the push
 BINS = 40
 MAX_SETTINGS = 4
 MIN_COUNTS = 3  # numbers of negatives that make a curve
-MAX_ANCHORS = 512  # evenly spaced rows of a batch, all of which are their references
+MAX_ANCHORS = 512  # evenly spaced rows of a batch; their references are the whole batch
 MAX_CHOICES = 40  # anchors to choose from
 MAX_REFERENCES = 8  # of each kind, the strongest
 MAX_LETTERS = 80  # of a text
@@ -144,7 +144,7 @@ class LabelSimilaritySection(Section):
 
 
 class GradientsSection(Section):
-    """The pull and push on anchors, by similarity; of several settings in the first run of each."""
+    """The pull and push on anchors, by similarity; for several settings in the first run of each."""
 
     runs = "any"
 
@@ -166,7 +166,7 @@ class GradientsSection(Section):
 
 
 class NegativesSection(Section):
-    """The pull and push by the number of negatives, in the last batch; of several settings in the first run of each."""
+    """The pull and push by the number of negatives, in the last batch; for several settings in each one's first run."""
 
     runs = "any"
 
@@ -195,7 +195,7 @@ class NegativesSection(Section):
 
 
 def _fitting(views: Sequence[RunView]) -> list[tuple[str, RunView]]:
-    """Return the first run of each setting that has batches of such a loss; where there are several, with its name."""
+    """Return each setting's first run, if it has batches of a suitable loss; named if there are several settings."""
     settings = settings_of(views)
     named = [(setting.name if len(settings) > 1 else "", setting.first) for setting in settings]
     return [(name, view) for name, view in named if form_of(view) and view.run.batches.is_file()]
@@ -212,7 +212,7 @@ def _last_batch(view: RunView) -> Snapshot | None:
 def form_of(view: RunView) -> SoftmaxForm | None:
     """Return SupCon's form, "out" for NT-Xent; None for other losses and forms, unnormalised, or with further inputs.
 
-    With further inputs, the references may be the keys of a momentum encoder or a queue, which no file has.
+    With further inputs, the references may be the keys of a momentum encoder or a queue, which no file stores.
     """
     parts = view.metadata.get("parts", {})
     loss = parts.get("loss")
@@ -247,7 +247,7 @@ def _shares(gradients: AnchorGradients, batch: Snapshot) -> list[str]:
 
 
 class AnchorSection(Section):
-    """An anchor to choose, and what pulls and pushes it, reference by reference."""
+    """The pull and push on a selectable anchor, reference by reference."""
 
     def content(self, views: Sequence[RunView]) -> Content | None:
         view = views[0]

@@ -1,4 +1,4 @@
-"""A map of the test samples: pointing shows a sample, and its colour its class, or what was predicted."""
+"""Maps of the test samples: pointing shows a sample, and its colour is its class or prediction."""
 
 import base64
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,16 +25,16 @@ from likewise.report.setting import settings_of
 from likewise.runs.scores import ENCODER, RAW, format_score, places_of
 
 MAX_TSNE = 1000  # samples laid out by t-SNE and UMAP, which take minutes for many more
-MIN_CLASS_SAMPLES = 8  # where there are so many classes that each had fewer samples, whole classes are chosen
+MIN_CLASS_SAMPLES = 8  # with so many classes that each would have fewer samples, whole classes are chosen
 MAX_PCA = 60_000  # samples laid out by PCA
 MAX_RAW = 5000  # of these, samples whose raw inputs are laid out too
 MAX_PICTURES = 5000  # samples whose image or text is shown on hovering
-MAX_LEGEND = 24  # classes that a legend names; if there are more, hovering does
+MAX_LEGEND = 24  # classes named in a legend; with more, hovering names them
 MAX_RUNS = 4
-MIN_MAP_SAMPLES = 20  # samples of a class that has a map by itself; one of several finer classes may have fewer
-MAX_CLASSES = 40  # classes that have a map each
-MAX_WITHIN, MIN_WITHIN = 2000, 100  # samples of all of them together, and of each at least
-MAX_LABELS = 12  # of label sets by which points can be coloured, the most frequent ones
+MIN_MAP_SAMPLES = 20  # samples of a class with its own map; one of several finer classes may have fewer
+MAX_CLASSES = 40  # classes with a map each
+MAX_WITHIN, MIN_WITHIN = 2000, 100  # samples of all these classes together, and at least of each
+MAX_LABELS = 12  # labels to colour points by, the most frequent ones of label sets
 GREEN_RED = ("#2a9d5c", "#d1495b")
 GREY_BLUE = ("#a4a9b2", plots.COLORS[0])
 WITHOUT_WITH = ("without", "with")
@@ -45,7 +45,7 @@ Panels = dict[str, dict[str, Tensor]]
 
 
 class MapSection(Section):
-    """The test samples laid out in the plane; of several settings those of the first run of each."""
+    """The test samples laid out in the plane; for several settings those from the first run of each."""
 
     runs = "any"
 
@@ -76,7 +76,7 @@ class MapSection(Section):
 
 
 class SubModesSection(Section):
-    """The test samples of each class by themselves; of one that was trained on, by the finer classes in it."""
+    """The test samples of each class by themselves; of each training class, by the finer classes in it."""
 
     runs = "any"
 
@@ -126,7 +126,7 @@ def _test_parts(views: Sequence[RunView]) -> dict[RunView, Features]:
 
 
 def ordered(features: Features, *, whole: bool) -> Int[Tensor, " n"]:
-    """Return a random order of samples: class by class, or such that any beginning has the same share of each class."""
+    """Return a random order of samples: class by class, or with the same share of each class in any prefix."""
     generator = torch.Generator().manual_seed(0)
     shuffled = torch.randperm(len(features), generator=generator)
     if features.label_kind != "classes":
@@ -160,7 +160,7 @@ def _sides_in(some: Features) -> Iterator[tuple[Int[Tensor, " m"], Features]]:
 
 
 def _crowded(test: Features) -> bool:
-    """Tell whether there are so many classes that a map with some samples of each would show none."""
+    """Tell whether there are too many classes for a map with `MIN_CLASS_SAMPLES` of each."""
     return test.label_kind == "classes" and int((test.counts > 0).sum()) * MIN_CLASS_SAMPLES > MAX_TSNE
 
 
@@ -169,7 +169,7 @@ def _by_setting(maps: int) -> str:
 
 
 def _lay_out(tests: Mapping[RunView, Features], some: Features) -> Panels:
-    """Return the maps of a run and of its raw inputs, or of several runs, where others begin at the first's layout."""
+    """Return the maps of a run and of its raw inputs, or of several runs, where the others start from the first's."""
     if len(tests) == 1:
         (view,) = tests
         raw = None if some.part == BOTH_SIDES else view.raw_vectors(some[torch.arange(min(MAX_RAW, len(some)))])

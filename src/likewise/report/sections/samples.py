@@ -1,4 +1,4 @@
-"""Samples of one run: the hardest pairs, what kNN gets wrong, the nearest texts, and pairs of two sides."""
+"""Samples of one run: the hardest pairs, kNN's mistakes, the nearest texts, and pairs of two sides."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ from likewise.runs.scores import ENCODER, places_of
 
 MAX_PAIRS = 12  # of each kind
 MAX_LISTED_PAIRS = 2000  # of each kind in a file: all would be as many as samples
-MAX_SAMPLES = {"classes": 60_000, "label sets": 10_000}  # samples among which the pairs are found
+MAX_SAMPLES = {"classes": 60_000, "label sets": 10_000}  # samples searched for pairs
 MAX_LETTERS = 160  # characters of a text of a pair
 MAX_MISTAKES = 8
 MISTAKE_COLUMNS = ("id", "class", "predicted")
@@ -77,7 +77,7 @@ def _galleries(view: RunView, test: Features, hard_pairs: HardPairs) -> Iterator
 
 
 class MistakesSection(Section):
-    """The mistakes of kNN, of images with the training images that led to them."""
+    """The mistakes of kNN, for images with the training images that led to them."""
 
     def content(self, views: Sequence[RunView]) -> Content | None:
         view = views[0]
@@ -134,7 +134,7 @@ def _described(view: RunView, samples: Features) -> tuple[list[str], list[str], 
 
 
 class PairsSection(Section):
-    """The nearest of the other side of some test queries, in both directions, first of those that fail worst."""
+    """The nearest of the other side for some test queries, in both directions, the worst failures first."""
 
     def content(self, views: Sequence[RunView]) -> Content | None:
         view = views[0]

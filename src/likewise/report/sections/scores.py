@@ -1,4 +1,4 @@
-"""Scores of one run: all of them, by class and label, its calibration, its robustness, and what validation chose."""
+"""Scores of one run: all of them, by class and label, its calibration, its robustness, and choices by validation."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -28,14 +28,14 @@ from likewise.report.run_view import KINDS, Content, RunView, Section
 from likewise.runs.scores import ALL, ENCODER, format_count, format_score, format_settings, marked, remarks
 
 BASELINES = tuple(feature_kind for feature_kind in KINDS if feature_kind != ENCODER)
-MAX_CLASSES = 40  # classes or labels that are shown
+MAX_CLASSES = 40  # shown classes or labels
 MAX_PAIRS = 12  # pairs of confused classes in a table
 ByGroup = Mapping[tuple[str, str, str], Mapping[Group, Score]]
 """The score of each group, by evaluation, metric and features."""
 
 
 class ScoresSection(Section):
-    """All scores over the test samples, next to the encoder as it began and raw inputs."""
+    """All scores over the test samples, next to those of the encoder as it began and of raw inputs."""
 
     def content(self, views: Sequence[RunView]) -> Content | None:
         every = {name: views[0].by_features(*name) for name in views[0].headlines}
@@ -55,7 +55,7 @@ class ScoresSection(Section):
 
 
 def lead(view: RunView) -> str:
-    """Return a card for the first score of each evaluation, of pairs in each direction."""
+    """Return a card for the first score of each evaluation, for pairs in each direction."""
     cards = [_card(view, *first) for first in leading(view.headlines)]
     return element("cards", cards) if cards else ""
 
@@ -148,7 +148,7 @@ class RobustnessSection(Section):
 
 
 class ChoicesSection(Section):
-    """The validation score of every setting that an evaluation tried, and which it chose."""
+    """The validation score of every setting tried by an evaluation, and its choice."""
 
     def content(self, views: Sequence[RunView]) -> Content | None:
         chosen = {_kind_of(score): score.settings for score in views[0].test_scores.values()}
@@ -175,7 +175,7 @@ class ChoicesSection(Section):
             for line in lines.values():
                 line.sort()
         figure = plots.as_html(plots.choices(panels), "choices") if panels else ""
-        rows.sort(key=lambda row: not row[-1])  # what was chosen comes first
+        rows.sort(key=lambda row: not row[-1])  # the chosen setting comes first
         head = ["", "features", "setting", "validation score", ""]
         return Content("Choices", sentence("choices"), figure + table(head, rows))
 
@@ -261,11 +261,11 @@ class ConfusionSection(Section):
             return None
         many, known = len(test.names), predicted >= 0
         cells = test.classes[known] * many + predicted[known]
-        counts = torch.bincount(cells, minlength=many * many).view(many, many)  # by class, and what was predicted
+        counts = torch.bincount(cells, minlength=many * many).view(many, many)  # by class, and by prediction
         wrong = counts.clone().fill_diagonal_(0)
         if not wrong.any():
             return None
-        mistakes = wrong.sum(dim=0) + wrong.sum(dim=1)  # made, or attracted
+        mistakes = wrong.sum(dim=0) + wrong.sum(dim=1)  # into the class, and out of it
         shown = mistakes.argsort(descending=True, stable=True)[:MAX_CLASSES].sort().values
         names = [test.names[label] for label in shown.tolist()]
         shares = counts.double() / counts.sum(dim=1, keepdim=True).clamp(min=1)

@@ -1,4 +1,4 @@
-"""A run itself: its facts, its training's curves, histograms and means by class, and the use of its encoder."""
+"""The training of a run: its facts, curves, histograms and means by class, and the use of its encoder."""
 
 import shlex
 from collections import defaultdict
@@ -32,8 +32,8 @@ from likewise.runs.score_files import ClassMean
 from likewise.runs.scores import ALL, ENCODER, format_count
 
 MAX_POINTS = 2000  # of a curve; a page has no more pixels across
-MAX_HISTOGRAMS = 6  # histograms that are drawn as heat maps
-MAX_SETTINGS = 6  # settings whose means by class are drawn
+MAX_HISTOGRAMS = 6  # histograms drawn as heat maps
+MAX_SETTINGS = 6  # settings with drawn means by class
 Curve = Sequence[tuple[int, float]]
 FILES = {  # by the number of dimensions of an input, 0 for texts: a file of inputs, one to query, and an argument
     0: ("texts.csv", "queries.csv", '"a text"'),
@@ -64,7 +64,7 @@ class CurvesSection(Section):
 
 
 def _over_epochs(view: RunView) -> dict[str, Curve]:
-    """Return the encoder's scores over all samples that were taken during training, shares in percent, by epoch."""
+    """Return the encoder's scores over all samples during training, shares in percent, by epoch."""
     curves: defaultdict[str, dict[int, float]] = defaultdict(dict)
     for score in view.scores:
         if score.epoch is not None and score.group == ALL and score.features == ENCODER:
@@ -80,7 +80,7 @@ def thinned(points: Curve) -> Curve:
 
 
 class HistogramsSection(Section):
-    """The histograms that the loss recorded of its steps, such as RASCAL's of rank drift."""
+    """The histograms recorded by the loss, such as RASCAL's of rank drift."""
 
     runs = "any"
 
@@ -154,7 +154,7 @@ def _by_epoch(means: Sequence[ClassMean]) -> Curve:
 
 
 class FactsSection(Section):
-    """The facts of a run; of several, those that they share, and a list of the runs."""
+    """The facts of a run; for several, the facts in common, and a list of the runs."""
 
     runs = "any"
 
@@ -204,7 +204,7 @@ class UseSection(Section):
 
 
 def first_lines(run: Run) -> tuple[dict[str, str], list[str]]:
-    """Return a command for each use of a run's encoder, and the lines of Python; none of a run without one."""
+    """Return a command for each use of a run's encoder, and the lines of Python; none for a run without one."""
     facts = run.metadata
     spec = facts.get("parts", {}).get("encoder")
     if not run.weights.is_file() or not spec:

@@ -1,4 +1,4 @@
-"""A contrast evaluated by a backend: the choice of it, the only module that knows all, and the gradients.
+"""A contrast evaluated by a backend, which is chosen here, where all are known; gradients of learned weights.
 
 A backend but the plain formula is an engine, a module: `whole`, `tiled` or the kernels. Its ``forward`` returns the
 outcome of a contrast of the input rows, and the state that its ``backward`` needs to return the gradients of τ, of the

@@ -23,7 +23,8 @@ SIZES = [(40, 30), (31, 64), (16, 16), (90, 37)]
 
 
 @pytest.fixture(autouse=True)
-def headers_are_kept(monkeypatch):
+def headers_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("LIKEWISE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(preprocessing, "MIN_CACHED", 1)
 
 

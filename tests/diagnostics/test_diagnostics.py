@@ -351,7 +351,7 @@ def test_bad_numbers_of_negatives_are_told(options, message):
 def embedding(monkeypatch):
     """Features with their classes, and tiles smaller than both."""
     monkeypatch.setattr(unit_rows, "TILE", 4)
-    return 3 * normal(11, 4), torch.arange(11) % 3
+    return 3 * normal(11, 4).float(), torch.arange(11) % 3
 
 
 def _pairs(features):

@@ -1,4 +1,4 @@
-"""What features look like as a whole: spectrum, hubs, hardest pairs; whether a loss came down; against plain loops."""
+"""What features look like as a whole, spectrum, hubs, distances, hardest pairs; and a loss that came down; by loops."""
 
 import itertools
 import math

@@ -314,6 +314,7 @@ def test_retrieval_says_what_it_needs():
         (lambda: Retrieval(at=0), "at of at least 1, got 0"),
         (lambda: Retrieval(at=[5, 5]), r"different ones, got \[5, 5\]"),
         (lambda: Retrieval(gallery="all"), "gallery as one of test, train, got 'all'"),
+        (lambda: Retrieval().rank(X[:4], range(4)), "a class with 2 test samples"),
         (lambda: Retrieval().rank(X[:4], range(4), X[4:8], range(4, 8)), "a right answer in the gallery"),
         (lambda: Retrieval().rank(X, Y, gallery_labels=Y), r"gallery \(N, D\), numbers, got \(\)"),
         (lambda: Retrieval(at=5).rank(X[:4], range(4), X[4:8], range(4)), "5 samples to rank .* there are 4"),

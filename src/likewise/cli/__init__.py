@@ -6,21 +6,16 @@ import errno
 import importlib
 import io
 import os
-import platform
 import re
-import shutil
 import signal
-import subprocess
 import sys
 import traceback
 import warnings
 from collections.abc import Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from importlib.metadata import PackageNotFoundError, version
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import final
 
-from likewise import __version__
 from likewise.files.detection import suggest
 from likewise.files.formats import CONTROLS
 from likewise.training.launch import TERMINATED, check_alone, processes, terminable
@@ -51,7 +46,6 @@ FULL_DISK_ERRORS = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 INTERRUPTED_STATUS = 130  # the shell's status of a program ended by Ctrl-C
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # their numbers for mallopt, from malloc.h
 BLOCK_BYTES, END_BYTES = 2**30, 2**31 - 1  # of a block in the heap, and of free memory at its end
-PACKAGES = ("torch", "lightning", "torchvision", "timm", "datasets", "transformers", "onnxruntime", "triton")
 GLIBC_SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 
 
@@ -178,7 +172,8 @@ def _verb(argv: Sequence[str]) -> str:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=_versions() if "--version" in argv else "")
+    version = importlib.import_module("likewise.cli.version").version_text() if "--version" in argv else ""
+    parser.add_argument("--version", action="version", version=version)
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     for verb, summary in SUMMARIES.items():
         verbs.add_parser(verb, help=summary)
@@ -187,28 +182,6 @@ def _verb(argv: Sequence[str]) -> str:
         raise ValueError(f"expected a verb, one of {', '.join(SUMMARIES)}, got {argv[0]}{remedy}")
     parser.parse_args(argv or ["--help"])
     raise AssertionError  # pragma: no cover - argparse has exited
-
-
-def _versions() -> str:
-    """Return the facts for a bug report: versions, the platform, and NVIDIA GPUs, without importing torch."""
-    lines = [f"likewise {__version__}", f"Python {platform.python_version()}, {platform.platform()}"]
-    installed: list[str] = []
-    for name in PACKAGES:
-        with suppress(PackageNotFoundError):
-            installed.append(f"{name} {version(name)}")
-    return "\n".join([*lines, ", ".join(installed), f"GPU: {_gpus()}"])
-
-
-def _gpus() -> str:
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return "none of NVIDIA (nvidia-smi not found)"
-    command = [program, "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)  # noqa: S603 - fixed
-    except (OSError, subprocess.SubprocessError) as error:
-        return f"nvidia-smi fails: {error}"
-    return "; ".join(done.stdout.split("\n")).strip("; ")
 
 
 def _import_message(error: ImportError) -> str:

@@ -1,4 +1,4 @@
-"""Features of samples: encoded piece by piece, by one process or by all; and raw inputs as features, as a baseline."""
+"""Features of samples, also of another source, encoded piece by piece; and raw inputs as features, as a baseline."""
 
 import math
 import warnings

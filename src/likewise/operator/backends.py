@@ -1,4 +1,4 @@
-"""The choice of a backend for a contrast, and its gradients; the only module that knows all backends.
+"""The evaluation of a contrast by a backend, in the only module that knows all of them; gradients of learned weights.
 
 Every backend except the plain formula is an engine, a module: `whole`, `tiled` or the kernels. Its ``forward`` returns
 the outcome of a contrast of the input rows, and a state. From this state and the outcome's gradients, its ``backward``

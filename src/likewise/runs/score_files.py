@@ -165,7 +165,7 @@ class ClassMean:
 def read_curves(path: Path) -> Curves:
     """Read the columns of a metrics.csv, with one row per step, the loss first; none if there is no file."""
     curves: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
-    for row in csv.DictReader(text_of(path)):
+    for row in csv.DictReader(_text_of(path)):
         for name in row.keys() - {"step", "epoch"}:
             if row[name]:
                 curves[name].append((int(row["step"]), float(row[name])))
@@ -175,17 +175,16 @@ def read_curves(path: Path) -> Curves:
 def read_histograms(path: Path) -> Histograms:
     """Read a histograms.csv, without a header: name, epoch, counts of each bin; nothing if there is no file."""
     histograms: defaultdict[str, list[tuple[int, tuple[int, ...]]]] = defaultdict(list)
-    for name, epoch, *counts in csv.reader(text_of(path)):
+    for name, epoch, *counts in csv.reader(_text_of(path)):
         histograms[name].append((int(epoch), tuple(map(int, counts))))
     return dict(histograms)
 
 
 def read_class_means(path: Path) -> list[ClassMean]:
     """Read a classes.csv, without a header: statistic, epoch, class, mean, count; nothing if there is no file."""
-    rows = csv.reader(text_of(path))
+    rows = csv.reader(_text_of(path))
     return [ClassMean(what, int(epoch), name, float(mean), int(count)) for what, epoch, name, mean, count in rows]
 
 
-def text_of(path: Path) -> io.StringIO:
-    """Return the text of a file, with its line ends; empty if there is no file."""
+def _text_of(path: Path) -> io.StringIO:
     return io.StringIO(path.read_bytes().decode() if path.is_file() else "", newline="")

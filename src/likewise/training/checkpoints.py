@@ -24,7 +24,6 @@ from torch import Tensor
 from likewise.files.detection import suggest
 from likewise.instantiate import is_spec
 from likewise.runs import Run
-from likewise.runs.score_files import text_of
 from likewise.training.callbacks import VALIDATION
 from likewise.training.launch import TERMINATED
 
@@ -176,7 +175,10 @@ class MetricsFile:
             csv.DictWriter(file, self._columns, restval="", lineterminator="\n").writerows(rows)
 
     def _rows(self) -> list[dict[str, Any]]:
-        return list(csv.DictReader(text_of(self._run.metrics_file)))
+        if not self._run.metrics_file.exists():
+            return []
+        with self._run.metrics_file.open(newline="", encoding="utf-8") as file:
+            return list(csv.DictReader(file))
 
     def _rewrite(self, rows: list[dict[str, Any]]) -> None:
         name = self._run.metrics_file.name

@@ -197,7 +197,9 @@ def _to_sentence_transformers(encoder: PretrainedTransformer, model: Model, fold
 
     with tempfile.TemporaryDirectory() as made:
         _to_transformers(encoder, model, Path(made))
-        first = modules.Transformer(made, max_seq_length=_tokenizer(encoder).model_max_length)
+        special: Any = encoder.special
+        longest = encoder.length + len(special["before"]) + len(special["after"])
+        first = modules.Transformer(made, max_seq_length=longest)
     following: Any = encoder.following
     if following is None:
         mode: Any = "mean" if encoder.pooling == "mean" else "cls"

@@ -1,7 +1,7 @@
 """Diagnostics of an embedding under a loss: its geometry, its gradient, and pictures of both.
 
-Features and labels that are not numbers, not finite or of different lengths, or parameters out of range, raise a
-ValueError.
+A ValueError is raised for features and labels that are not numbers, not finite or of different lengths, and for
+parameters out of range.
 """
 
 from likewise.diagnostics.geometry import (

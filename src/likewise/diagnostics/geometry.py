@@ -1,4 +1,4 @@
-"""The geometry of an embedding: how close classes and labels are, how even it is, its hubs, its map in the plane."""
+"""The geometry of an embedding: distances of classes and labels, uniformity, hubs, and maps in the plane."""
 
 import math
 import warnings
@@ -18,15 +18,15 @@ from likewise.pairs import MaxSimilarity, MeanSimilarity, PairWeight, SharesLabe
 Method = Literal["tsne", "pca", "umap"]
 MIN_SAMPLES = 4  # samples for which t-SNE and UMAP make sense
 START_STD = 1e-4  # of t-SNE's first layout
-MIN_LABELS = 3  # labels for which there is an order to choose
+MIN_LABELS = 3  # labels with more than one order to choose from
 
 
 def alignment(features: Float[Array, "n d"], labels: Int[Array, "n"]) -> float:
-    """Mean squared distance between two samples of one class; 0 when every class is a point.
+    """Return the mean squared distance between two samples of one class; 0 when every class is a point.
 
         E_{i≠j, y_i=y_j} ‖z_i - z_j‖²  =  2 - 2·Σ_c (‖Σ_{i∈c} z_i‖² - n_c) / Σ_c n_c(n_c - 1),   ‖z_i‖ = 1
 
-    The positive pairs are those of one class, ordered, without self-pairs. Features are L2-normalised here.
+    The positive pairs are the ordered pairs within a class, without self-pairs. Features are L2-normalised here.
 
     Returns:
         The alignment, from 0 to 4; less is better aligned. NaN when no class has two samples.
@@ -36,7 +36,7 @@ def alignment(features: Float[Array, "n d"], labels: Int[Array, "n"]) -> float:
 
     Source:
         T. Wang and P. Isola, Understanding Contrastive Representation Learning through Alignment and Uniformity on the
-        Hypersphere, 2020, equation 7 with alpha = 2; there the pairs are views of one sample.
+        Hypersphere, 2020, equation 7 with alpha = 2; the pairs there are views of one sample.
 
     Example:
         >>> round(alignment(torch.eye(2), torch.tensor([0, 0])), 6)
@@ -54,12 +54,12 @@ def alignment(features: Float[Array, "n d"], labels: Int[Array, "n"]) -> float:
 
 
 def class_distances(features: Float[Array, "n d"], labels: Int[Array, "n"], classes: int) -> Float[Tensor, "c c"]:
-    """Mean squared distance between samples of two classes on the unit sphere; on the diagonal, of one class.
+    """Return the mean squared distance between samples of two classes, or of one class, on the unit sphere.
 
         E_{y_i=a, y_j=b, i≠j} ‖z_i − z_j‖²,   ‖z_i‖ = 1
 
     Returns:
-        Distances of C classes, (C, C), from 0 to 4, in float64; NaN where there are no such pairs.
+        Distances of C classes, (C, C), from 0 to 4, in float64, within a class on the diagonal; NaN without a pair.
 
     Memory:
         O(N·D + C·D + C²): class sums, no pairs.
@@ -85,12 +85,12 @@ def _of_classes(units: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Te
 
 
 def uniformity(features: Float[Array, "n d"]) -> float:
-    """Uniformity of the samples on the sphere: the logarithm of their mean Gaussian potential.
+    """Return the uniformity of samples on the sphere: the logarithm of their mean Gaussian potential.
 
         log E_{i≠j} exp(-2·‖z_i - z_j‖²),   ‖z_i‖ = 1
 
     Returns:
-        The uniformity, at most 0, where every sample is the same point; less is more uniform. NaN for one sample.
+        The uniformity, at most 0, its value if all samples are one point; less is more uniform. NaN for one sample.
 
     Memory:
         O(N·D) and one tile of 2²⁰ similarities at a time.
@@ -147,26 +147,26 @@ def similarity_histogram(
 @final
 @dataclass(frozen=True)
 class Hubness:
-    """How often each sample is among the `k` nearest neighbours of another: `occurrences`, N_k, (N,), k on average."""
+    """Counts of each sample among the `k` nearest neighbours of others: `occurrences`, N_k, (N,), k on average."""
 
     occurrences: Int[Tensor, " n"]
     k: int
 
     @property
     def skewness(self) -> float:
-        """E[(N_k − k)³] / σ³: 0 without hubs, above 1 with strong ones; 0 where all occur alike."""
+        """E[(N_k − k)³] / σ³: 0 without hubs, above 1 with strong ones; 0 if all occur equally often."""
         deviations = self.occurrences.double() - self.occurrences.double().mean()
         variance = float(deviations.square().mean()) if len(deviations) else 0.0
         return float(deviations.pow(3).mean()) / variance**1.5 if variance else 0.0
 
     @property
     def never(self) -> float:
-        """The share of samples that are a neighbour of none, which no retrieval finds."""
+        """The share of samples that are nobody's neighbour, and that retrieval never finds."""
         return float((self.occurrences == 0).double().mean()) if len(self.occurrences) else 0.0
 
 
 def hubness(features: Float[Array, "n d"], k: int = 10, *, progress: Bar = silent) -> Hubness:
-    """Count how often each sample is among the k nearest neighbours of another, or all where they are fewer, by cosine.
+    """Count how often each sample is among the k nearest neighbours of another, or all if fewer than k, by cosine.
 
     Memory:
         O(N·D) and one tile of similarities.
@@ -192,9 +192,9 @@ def hubness(features: Float[Array, "n d"], k: int = 10, *, progress: Bar = silen
 
 
 def grouped(similarity: Float[Tensor, "l l"]) -> Int[Tensor, " l"]:
-    """Return an order of labels in which similar ones stand next to each other, by their similarities from 0 to 1.
+    """Return an order of labels with similar ones next to each other, given their similarities from 0 to 1.
 
-    By average linkage of 1 − similarity, with the leaves in optimal order.
+    It is from average linkage of 1 − similarity, with the leaves in optimal order.
 
     Source:
         Z. Bar-Joseph, D. Gifford and T. Jaakkola, Fast optimal leaf ordering for hierarchical clustering, 2001.
@@ -205,8 +205,8 @@ def grouped(similarity: Float[Tensor, "l l"]) -> Int[Tensor, " l"]:
         >>> {tuple(sorted(order[:2])), tuple(sorted(order[2:]))} == {(0, 2), (1, 3)}
         True
     """
-    from scipy.cluster.hierarchy import leaves_list, linkage  # noqa: PLC0415 - of an extra
-    from scipy.spatial.distance import squareform  # noqa: PLC0415 - likewise
+    from scipy.cluster.hierarchy import leaves_list, linkage  # noqa: PLC0415 - optional dependency
+    from scipy.spatial.distance import squareform  # noqa: PLC0415 - as above
 
     if len(similarity) < MIN_LABELS:
         return torch.arange(len(similarity))
@@ -219,13 +219,13 @@ def grouped(similarity: Float[Tensor, "l l"]) -> Int[Tensor, " l"]:
 def push_weights(
     sets: Bool[Tensor, "n l"], similarity: Float[Tensor, "l l"], aggregation: Literal["mean", "max"] = "mean"
 ) -> Float[Tensor, " p"]:
-    """Return the weights 1 − sim(y_i, y_u) with which NWS lets samples push each other, before the factor β.
+    """Return the weights 1 − sim(y_i, y_u) of pushes between samples in NWS, before the factor β.
 
     `sets` are label sets of samples, (N, L), and sim aggregates the `similarity`, (L, L), of two samples' labels.
 
     Returns:
-        One weight for each ordered pair of samples that share no label, the first of which has some, as anchors have;
-        all 1 in MSC and MulSupCon.
+        One weight for each ordered pair of samples without a common label, if the first has labels, as anchors do; all
+        1 in MSC and MulSupCon.
 
     Memory:
         O(N²).
@@ -248,14 +248,14 @@ def two_dimensional_map(
 
     Args:
         features: (N, D); L2-normalised here.
-        method: "tsne", "pca" or "umap"; below 4 samples, where the others make no sense, PCA.
+        method: "tsne", "pca" or "umap"; below 4 samples, always PCA, as the others make no sense.
         seed: Seed of t-SNE and UMAP; the same seed gives the same map.
-        start: A layout to begin with, such as another encoder's of the same samples, so that two maps can be compared:
-            t-SNE and UMAP start there, and the result is turned and mirrored towards it. None: t-SNE starts at the PCA.
+        start: An initial layout, such as another encoder's map of the same samples, for comparing the two: t-SNE and
+            UMAP start there, and the result is rotated and mirrored towards it. None: t-SNE starts from PCA.
 
     Returns:
-        Coordinates (N, 2) without a unit: all 0 where the features have collapsed. Samples whose features are the same
-        up to rounding have the same place.
+        Coordinates (N, 2) without a unit: all 0 for collapsed features. Samples with equal features up to rounding have
+        the same place.
 
     Raises:
         ImportError: UMAP isn't installed.
@@ -279,7 +279,7 @@ def two_dimensional_map(
         return torch.zeros(len(units), 2, dtype=units.dtype)
     if method == "pca" or len(units) < MIN_SAMPLES:
         return _turned(_components(units), start)
-    # neighbour graphs would tear apart samples that share a place
+    # neighbour graphs would tear samples at one place apart
     different, places = (units / ROUNDING).round().unique(dim=0, return_inverse=True)
     if len(different) == len(units):
         return _turned(_of_neighbours(units, method, seed, start), start)
@@ -291,7 +291,7 @@ def two_dimensional_map(
 
 
 def _components(units: Tensor) -> Tensor:
-    """Return the first two principal components; axes point to where the third moment is positive."""
+    """Return the first two principal components; axes point towards positive third moments."""
     centred = units - units.mean(dim=0)
     if centred.shape[1] > len(centred):  # pixels of photos: their D x D matrix would take minutes
         axes = torch.linalg.svd(centred, full_matrices=False).Vh[:2].T
@@ -304,7 +304,7 @@ def _components(units: Tensor) -> Tensor:
 
 
 def _turned(places: Tensor, towards: Tensor | None) -> Tensor:
-    """Turn and mirror a layout towards another one: the orthogonal Procrustes problem."""
+    """Rotate and mirror a layout towards another one: the orthogonal Procrustes problem."""
     if towards is None:
         return places
     target = towards.to(places) - towards.to(places).mean(dim=0)
@@ -329,11 +329,11 @@ def _of_neighbours(units: Tensor, method: Method, seed: int, start: Tensor | Non
 
 
 def _umap() -> Any:
-    """Return the class UMAP, whose import warns of libraries that it does without."""
+    """Return the class UMAP, without the warnings of its import about optional libraries."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            from umap import UMAP  # noqa: PLC0415 - of an extra  # pyright: ignore[reportMissingImports]
+            from umap import UMAP  # noqa: PLC0415 - optional dependency  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise ImportError("UMAP needs umap-learn: pip install 'likewise[maps]'") from error
     return UMAP

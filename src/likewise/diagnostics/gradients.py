@@ -1,4 +1,4 @@
-"""The gradient of SupCon and NT-Xent, anchor by anchor: what pulls, what pushes, and what the hardest pairs supply."""
+"""The gradient of SupCon and NT-Xent, anchor by anchor: its pull, its push, and the shares of the hardest pairs."""
 
 import math
 from collections.abc import Sequence
@@ -15,24 +15,24 @@ from likewise.operator import normalized
 from likewise.operator.inputs import check_temperature, one_of
 
 SoftmaxForm = Literal["out", "in"]
-"""SupCon's forms whose gradient is that of a softmax; not "pairs", which has a softmax for each pair."""
+"""SupCon's forms with one softmax per anchor; not "pairs", which has one per pair."""
 
 
 @final
 @dataclass(frozen=True)
 class AnchorGradients:
-    """The gradient of each anchor's loss, split by positive and negative: float64, on the CPU.
+    """The gradient of each anchor's loss, split into positives and negatives: float64, on the CPU.
 
-    N rows are the references of A anchors. In the row of an inactive anchor, one without positives, every weight and
-    every gradient is 0, and no reference is a positive or a negative.
+    N rows are the references of A anchors. For an inactive anchor, without positives, every weight and every gradient
+    is 0, and no reference is a positive or a negative.
 
     Args:
         anchors: The anchors' rows, (A,).
         similarities: Cosines of the anchors with all rows, (A, N).
-        positives: Which rows are positives of an anchor, (A, N).
-        negatives: Which rows are its negatives, (A, N). The anchor itself is neither.
+        positives: A mask of each anchor's positives, (A, N).
+        negatives: A mask of its negatives, (A, N). The anchor itself is neither.
         probabilities: P, the softmax of cosine/τ over every row except the anchor, (A, N).
-        targets: X, what P would have to be on the positives for the pull to vanish, (A, N); 0 elsewhere.
+        targets: X, the values of P on the positives that would make the pull vanish, (A, N); 0 elsewhere.
         strengths: The length of each reference's part of the gradient with respect to an unnormalised embedding of
             length 1: |coefficient|/τ · sqrt(1 - cosine²), (A, N).
         pull: The positives' part of the gradient with respect to z, (A, D).
@@ -56,7 +56,7 @@ class AnchorGradients:
 
     @property
     def active(self) -> Bool[Tensor, " a"]:
-        """The anchors that have a positive, a mask."""
+        """A mask of the anchors with a positive."""
         return self.positives.any(dim=1)
 
     @property
@@ -73,19 +73,18 @@ def anchor_gradients(
     form: SoftmaxForm = "out",
     anchors: Int[Tensor, " a"] | Sequence[int] | None = None,
 ) -> AnchorGradients:
-    """Split the gradient of each anchor's own loss into pull and push, by positive and negative.
+    """Split the gradient of each anchor's own loss into the pull of positives and the push of negatives.
 
         ∂ℓ_i/∂z_i = (1/τ)·{ Σ_{p∈P(i)} z_p (P_ip - X_ip) + Σ_{n∈N(i)} z_n P_in }
         P_ix = e^(z_i·z_x/τ) / Σ_{a≠i} e^(z_i·z_a/τ)
         X_ip = 1/|P(i)| for "out",   e^(z_i·z_p/τ) / Σ_{p'∈P(i)} e^(z_i·z_p'/τ) for "in"
 
-    The encoder's output w is normalised to z = w/‖w‖, and only what is orthogonal to z reaches w: a reference's part
-    of the gradient with respect to w of length 1 has the length |P - X|/τ · sqrt(1 - (z_i·z_p)²) or
-    P/τ · sqrt(1 - (z_i·z_n)²). It vanishes for a positive that is already close. It is large for a positive that is
-    far, and for a negative that is close: implicit hard mining.
+    The encoder's output w is normalised to z = w/‖w‖, and only the part of the gradient orthogonal to z reaches w. For
+    w of length 1, a reference's part has the length |P - X|/τ · sqrt(1 - (z_i·z_p)²) or P/τ · sqrt(1 - (z_i·z_n)²). It
+    vanishes for a close positive, and is large for a far positive and for a close negative: implicit hard mining.
 
-    This is the gradient of ℓ_i only. In the loss of a batch, z_i is also a reference of all other anchors, and these
-    terms are not included. Nor is the division by the number of active anchors.
+    This is the gradient of ℓ_i only. In the loss of a batch, z_i is also a reference of all other anchors; these terms,
+    and the division by the number of active anchors, are not included.
 
     Args:
         embeddings: One view of each sample, (N, D), or V views, (B, V, D), flattened view-major to N = V·B rows as in
@@ -93,7 +92,8 @@ def anchor_gradients(
         labels: Classes of the samples, (B,), or label sets, multi-hot (B, L), where positives share a label. None:
             the positives are the other views of the sample, as in NT-Xent.
         temperature: τ > 0.
-        form: "out", with the mean over positives outside the logarithm, or "in", inside it. The same for one positive.
+        form: "out", with the mean over positives outside the logarithm, or "in", inside it. Both are the same for one
+            positive.
         anchors: Rows of the anchors, (A,), from 0 to N-1. None: all rows.
 
     Returns:
@@ -149,7 +149,7 @@ def _orthogonal_lengths(similarities: Tensor, rows: Tensor, chosen: Tensor) -> T
 
 
 def _rows_and_keys(embeddings: Array, labels: Array | None) -> tuple[Tensor, Tensor]:
-    """Check the batch; return its rows in float64, and what their positives have in common: ids or label sets."""
+    """Check the batch; return its rows in float64, and the keys that positives share: ids or label sets."""
     embeddings = on_cpu("embeddings", embeddings)
     check_embeddings("embeddings", embeddings)
     views = embeddings.shape[1] if embeddings.ndim == 3 else 1
@@ -179,24 +179,24 @@ def _anchor_rows(anchors: Tensor | Sequence[int] | None, count: int) -> Tensor:
 
 
 def _same(keys: Tensor, references: Tensor) -> Tensor:
-    """Return which pairs have equal ids, (A,) and (N,), or share a label, (A, L) and (N, L)."""
+    """Return a mask of pairs with equal ids, (A,) and (N,), or a common label, (A, L) and (N, L)."""
     return keys.unsqueeze(1) == references if keys.ndim == 1 else keys.double() @ references.double().T > 0
 
 
 class HardestShares(NamedTuple):
-    """The shares that the hardest references contribute, from 0 to 1; NaN where there is nothing to share."""
+    """The hardest references' shares of pull and push, from 0 to 1; NaN where the total is 0."""
 
     pull: float
-    """The share of the pull that the least similar positives supply."""
+    """The least similar positives' share of the pull."""
     push: float
-    """The share of the push that the most similar negatives supply."""
+    """The most similar negatives' share of the push."""
 
 
 class StrengthByNegatives(NamedTuple):
     """The pull and push on an anchor by its number of negatives: strengths summed by anchor, averaged over anchors."""
 
     counts: tuple[int, ...]
-    """The numbers of negatives, K of them."""
+    """The K numbers of negatives."""
     hard_positives: Float[Tensor, " k"]
     """The pull of the least similar positives; below 0 where they repel."""
     easy_positives: Float[Tensor, " k"]
@@ -220,16 +220,16 @@ def strength_by_negatives(
 ) -> StrengthByNegatives:
     """Measure how pull and push grow with the number of negatives, while the positives stay the same.
 
-    For each count K, an anchor is compared with all its positives, and with the first K of its negatives in a random
-    order of its own, drawn once. With "out" a positive pulls with 1/|P(i)| - P_ip, and more negatives lower P_ip: a
-    close positive stops repelling; a far one approaches the limit sqrt(1 - cosine²)/(|P(i)|·τ) soonest.
+    For each count K, an anchor is compared with all its positives, and with the first K of its negatives in its own
+    random order, drawn once. With "out", a positive pulls with 1/|P(i)| - P_ip, and more negatives lower P_ip: a close
+    positive stops repelling; a far one approaches the limit sqrt(1 - cosine²)/(|P(i)|·τ) soonest.
 
-    Arguments that `anchor_gradients` has too, and the memory, are as there. `counts` are numbers of negatives, from 1
-    to as many as every active anchor has; None: 2, 4, 8, ..., and all. `fraction` of all anchors' pairs, at least one
-    pair, count as the hardest, and as the easiest. `seed` is that of the random order.
+    Memory and shared arguments are as in `anchor_gradients`. `counts` are numbers of negatives, from 1 to the fewest of
+    any active anchor; None: 2, 4, 8, ..., and the fewest. `fraction` is the share of all anchors' pairs, at least one
+    pair, counted as the hardest, and as the easiest. `seed` sets the random order.
 
     Returns:
-        Strengths as those of `AnchorGradients`, with a sign: float64, (K,) each.
+        Strengths as in `AnchorGradients`, with a sign: float64, (K,) each.
 
     Source:
         Khosla et al., "Supervised Contrastive Learning", 2020, section 3.2 and the supplement.
@@ -272,7 +272,7 @@ def strength_by_negatives(
 def strength_by_similarity(
     gradients: AnchorGradients, bins: int = 50
 ) -> tuple[Float[Tensor, "edges"], Float[Tensor, "bins"], Float[Tensor, "bins"]]:
-    """Average the strength of positives and of negatives whose cosine with their anchor is about the same.
+    """Average the strengths of positives and of negatives in bins of their cosine with the anchor.
 
     Returns:
         The edges of bins from -1 to 1, (bins + 1,), and the mean strength of the positives and of the negatives in each
@@ -293,12 +293,12 @@ def strength_by_similarity(
 
 
 def hardest_shares(gradients: AnchorGradients, fraction: float = 0.1) -> HardestShares:
-    """Measure how much of all pull and push the hardest pairs supply; with equal strengths it would be `fraction`.
+    """Measure the hardest pairs' shares of all pull and push; with equal strengths they would be `fraction`.
 
-    This fraction of the pairs, above 0 and at most 1, but at least one pair, counts as the hardest. The pairs of all
+    This fraction of the pairs, above 0 and at most 1, and at least one pair, counts as the hardest. The pairs of all
     anchors are taken together. Hard positives are the least similar ones, hard negatives the most similar. The pull is
-    the sum of the strengths of the positives that attract: with "out", a positive that is much closer than the others
-    can have P > X, and then it repels.
+    the sum of the strengths of attracting positives: with "out", a positive much closer than the others can have P > X,
+    and then it repels.
 
     Example:
         >>> embeddings = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0], [0.6, -0.8], [-1.0, 0.0]])

@@ -23,7 +23,7 @@ class HardPairs:
     """The hardest positive and the hardest negative of each sample.
 
     Args:
-        positives: The least similar sample that has the same class, or shares a label, (N,); -1 where there is none.
+        positives: The least similar sample of the same class, or with a common label, (N,); -1 where there is none.
         positive_similarities: Its cosine, (N,), in float32; NaN where there is none.
         negatives: The most similar sample of another class, or without a common label, (N,); -1 where there is none.
         negative_similarities: Its cosine, (N,); NaN where there is none.
@@ -39,7 +39,7 @@ class HardPairs:
         return _pairs(self.positives, self.positive_similarities, count)
 
     def negative_pairs(self, count: int) -> Int[Tensor, "k 2"]:
-        """Return the hardest negative pairs likewise."""
+        """Return the hardest negative pairs, in the same way."""
         return _pairs(self.negatives, -self.negative_similarities, count)
 
 
@@ -54,7 +54,7 @@ def hardest_pairs(
         progress: Wraps the tiles.
 
     Returns:
-        The pairs; of equally hard ones the choice is arbitrary, but always the same.
+        The pairs; the choice among equally hard ones is arbitrary, but always the same.
 
     Memory:
         O(N·(D + L)) and one tile of 2²³ similarities.
@@ -87,7 +87,7 @@ Extremes = tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 def _of_classes(units: Tensor, labels: Tensor) -> Iterator[Extremes]:
-    """Yield the extremes of tiles of rows that are sorted by class, so that a row's positives are one block."""
+    """Yield the extremes of tiles of rows sorted by class, where a row's positives are one block."""
     ends = labels.unique_consecutive(return_counts=True)[1].cumsum(0).tolist()
     class_index = 0
     memory = units.new_empty(_count_tile_rows(len(units)), len(units))
@@ -142,7 +142,7 @@ def _count_tile_rows(count: int) -> int:
 
 
 def _pairs(partners: Tensor, similarities: Tensor, count: int) -> Tensor:
-    """Return pairs of a sample and its partner, by increasing similarity, without a sample in two of them."""
+    """Return pairs of a sample and its partner, by increasing similarity, with no sample in two pairs."""
     there = (partners != NONE).nonzero().flatten()
     ordered = there[similarities[there].argsort(stable=True)]
     used: set[int] = set()

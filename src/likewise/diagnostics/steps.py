@@ -1,4 +1,4 @@
-"""A training's steps: snapshots of what the loss received, the file that keeps them, and whether the loss came down."""
+"""Training steps: snapshots of the inputs of the loss, their file, and a check that the loss fell."""
 
 import math
 import zipfile
@@ -17,22 +17,22 @@ from torch import Tensor
 SEPARATOR = "|"
 TENTHS = 10
 MIN_STEPS = 20  # two in each tenth
-MIN_ERRORS = 3.0  # standard errors of a fall; by chance 1 training in 100 does, 3 with skewed steps
-MIN_FALL = 0.001  # as a part of the loss; a smaller fall does not count, however regular
+MIN_ERRORS = 3.0  # standard errors of a fall; by chance, 1 training in 100 exceeds them, 3 with skewed steps
+MIN_FALL = 0.001  # relative to the loss; a smaller fall does not count, however regular
 
 
 @final
 @dataclass(frozen=True)
 class Snapshot:
-    """The embeddings that a loss received in one step.
+    """The input embeddings of a loss in one step.
 
     Args:
-        embeddings: Those of b samples in V views, as the loss received them, (b, V, D); one view each, (b, D).
+        embeddings: The inputs of the loss, b samples in V views, (b, V, D); for one view each, (b, D).
         sample_index: The samples' rows in the training part, (b,).
         labels: Classes (b,) or label sets (b, L); None where there are none.
         epoch: Epochs trained so far, including this one.
         step: The step, counted in batches from 0.
-        samples: How many samples the loss contrasted in this step; b may be fewer.
+        samples: The number of samples contrasted in this step; b may be smaller.
         temperature: The loss's τ; NaN where it has none.
     """
 
@@ -49,7 +49,7 @@ NUMBERS = {"epoch": int, "step": int, "samples": int, "temperature": float}
 
 
 def save_snapshots(path: Path, snapshots: Mapping[str, Snapshot]) -> None:
-    """Write snapshots as an .npz file, with each array under the snapshot's name and its own, such as "first|labels".
+    """Write snapshots as an .npz file, with each array keyed by the snapshot's name and its own: "first|labels".
 
     Example:
         >>> path = Path("batches.npz")
@@ -62,12 +62,12 @@ def save_snapshots(path: Path, snapshots: Mapping[str, Snapshot]) -> None:
         for field, value in vars(snapshot).items():
             if value is not None:
                 arrays[f"{name}{SEPARATOR}{field}"] = np.asarray(value)
-    with path.open("wb") as file:  # to a path NumPy would add .npz
+    with path.open("wb") as file:  # given a path, NumPy would add .npz
         np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
 
 
 def load_snapshots(path: Path) -> dict[str, Snapshot]:
-    """Read the snapshots that `save_snapshots` wrote, by their names.
+    """Read the snapshots saved by `save_snapshots`, by their names.
 
     Raises:
         ValueError: The file is missing or damaged, or lacks an array.
@@ -89,17 +89,17 @@ class Descent(NamedTuple):
     """The descent of a loss."""
 
     highest: float
-    """The mean of the tenth of the steps in which it was highest."""
+    """The highest of the means over tenths of the steps."""
     last: float
     """The mean of the last tenth."""
     noise: float
     """The standard deviation of its variation from one step to the next, after the first tenth."""
     fell: bool
-    """Whether the difference is more than chance, and than a thousandth."""
+    """Whether the difference exceeds chance, and a thousandth of the highest."""
 
 
 def descent(losses: Sequence[float]) -> Descent | None:
-    r"""Compare a loss at the end with where it was highest; it falls in every training that learns.
+    r"""Compare a loss at the end with its highest mean; it falls in every training that learns.
 
     $$
     m_{\max} - m_{10} > \max\bigl(3\, \sigma \sqrt{2 / n},\ 0.001\, |m_{\max}|\bigr), \qquad
@@ -107,10 +107,10 @@ def descent(losses: Sequence[float]) -> Descent | None:
     $$
 
     with the means m of tenths of n steps each. The highest is compared, not the first: while a queue fills, a loss over
-    its keys rises, whether anything is learned or not; and σ is that of the steps after the first tenth.
+    its keys rises, whether anything is learned or not. σ is from the steps after the first tenth.
 
     Args:
-        losses: The loss of each step, in order. Fewer than 20 can't tell: then None is returned.
+        losses: The loss of each step, in order. With fewer than 20, None is returned.
 
     Example:
         >>> descent([5.5, 5.4] * 50).fell, descent([5.5 - 0.01 * step for step in range(100)]).fell

@@ -1,4 +1,4 @@
-"""Features on the unit sphere, checked and in float64, and their spectrum: how many directions they use."""
+"""Features on the unit sphere, checked and in float64, and their spectrum and effective rank."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 TILE = 2**20  # similarities at a time
-ROUNDING = 1e-5  # what differs by less between unit vectors is rounding: a hundred times float32's
+ROUNDING = 1e-5  # smaller differences between unit vectors are rounding: a hundred times float32's
 Array = Tensor | NDArray[Any]
 
 
@@ -50,20 +50,20 @@ def on_cpu(name: str, values: Any) -> Tensor:
 
 
 def similarity_tiles(units: Float[Tensor, "n d"]) -> Iterator[tuple[int, Float[Tensor, "m n"]]]:
-    """Yield tiles of up to 2²⁰ cosines, those of some rows with all rows, each with the index of its first row."""
+    """Yield tiles of up to 2²⁰ cosines of some rows with all rows, each after the index of its first row."""
     rows = max(1, TILE // max(len(units), 1))
     for start in range(0, len(units), rows):
         yield start, units[start : start + rows] @ units.T
 
 
 def singular_values(features: Float[Array, "n d"]) -> Float[Tensor, " k"]:
-    """Standard deviations of the features, L2-normalised here, along their principal directions, largest first.
+    """Return the standard deviations of features, L2-normalised here, along principal directions, largest first.
 
         σ_k / √N,   U diag(σ) Vᵀ = Z − 1 z̄ᵀ,   ‖z_i‖ = 1
 
     Returns:
-        min(N, D) values, from 0 to 1, in float64: their squares sum to the variance 1 − ‖z̄‖². What is below 1e-5 is
-        rounding and given as 0.
+        min(N, D) values, from 0 to 1, in float64: their squares sum to the variance 1 − ‖z̄‖². Values below 1e-5 are
+        rounding, and returned as 0.
 
     Memory:
         O(N·D + min(N, D)²).
@@ -83,20 +83,20 @@ def singular_values(features: Float[Array, "n d"]) -> Float[Tensor, " k"]:
 
 
 def effective_rank(features: Float[Array, "n d"]) -> float:
-    """The number of directions that the features use: the exponential of the entropy of their singular values.
+    """Return the number of directions in use: the exponential of the entropy of the features' singular values.
 
         exp(−Σ_k p_k log p_k),   p_k = σ_k / Σ_l σ_l
 
     Returns:
-        From 1, a line, to min(N − 1, D), every direction alike; 0 where all features have the same direction. Classes
-        as points at equal distances have C − 1.
+        From 1, for a line, to min(N − 1, D), for equal use of all directions; 0 if all features have the same
+        direction. C classes, as points at equal distances, have C − 1.
 
     Memory:
         O(N·D + min(N, D)²).
 
     Source:
-        O. Roy and M. Vetterli, The Effective Rank: A Measure of Effective Dimensionality, 2007, definition 1; there of
-        any matrix, here of centred unit rows.
+        O. Roy and M. Vetterli, The Effective Rank: A Measure of Effective Dimensionality, 2007, definition 1; for any
+        matrix there, for centred unit rows here.
 
     Example:
         >>> round(effective_rank(torch.tensor([[1.0, 0, 0], [-1, 0, 0], [0, 1, 0], [0, -1, 0]])), 6)
@@ -106,7 +106,7 @@ def effective_rank(features: Float[Array, "n d"]) -> float:
 
 
 def rank_of(values: Float[Tensor, " k"]) -> float:
-    """Return the effective rank that singular values have; 0 where there is none above 0."""
+    """Return the effective rank of singular values; 0 if none is above 0."""
     total = values.sum()
     if total == 0:
         return 0.0
@@ -115,9 +115,9 @@ def rank_of(values: Float[Tensor, " k"]) -> float:
 
 
 def spread(features: Float[Array, "n d"]) -> float:
-    """Mean squared distance of the features, (N, D), from their mean on the unit sphere: 1 − ‖z̄‖², 0 for one point.
+    """Return features' mean squared distance, (N, D), from their mean on the unit sphere: 1 − ‖z̄‖², 0 for one point.
 
-    1 minus it is the mean cosine of two samples, where a sample is also paired with itself.
+    One minus the spread is the mean cosine of two samples, including pairs of a sample with itself.
 
     Example:
         >>> spread(torch.eye(4)), spread(torch.ones(4, 2))
@@ -128,7 +128,7 @@ def spread(features: Float[Array, "n d"]) -> float:
 
 
 def collapsed(features: Float[Array, "n d"]) -> bool:
-    """Tell whether all features, (N, D), have the same direction, up to rounding: no samples are told apart.
+    """Tell whether all features, (N, D), have the same direction, up to rounding: no two samples differ.
 
     Example:
         >>> collapsed(torch.ones(5, 3)), collapsed(torch.eye(3))

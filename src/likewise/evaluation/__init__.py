@@ -1,4 +1,4 @@
-"""Evaluations of frozen features: each takes features and labels, and knows no trainer."""
+"""Evaluations of frozen features; each takes features and labels, and none depends on a trainer."""
 
 from likewise.evaluation.choice import Results, applicable, evaluate
 from likewise.evaluation.class_structure import Clustering, WithinClass

@@ -1,4 +1,4 @@
-"""Arrays of vectors and labels: read from files, large ones memory-mapped; checked, and divided into parts."""
+"""Arrays of vectors and labels: reading files, memory-mapping large arrays, checks, and division into parts."""
 
 import json
 import struct
@@ -19,32 +19,32 @@ from likewise.data.arrays import labels_of, read_array, words_of
 from likewise.evaluation.features import FeatureParts, Features, capped
 from likewise.files.formats import PARTS
 
-MIN_MAPPED_BYTES = 2**24  # of an array that is mapped rather than read
+MIN_MAPPED_BYTES = 2**24  # of arrays mapped rather than read
 TABLE_BATCH = 2**14  # rows of a table at a time
-LOCAL_HEADER = 26  # offset, in the header of a zip member, of the lengths of its name and extra field
+LOCAL_HEADER = 26  # offset of the lengths of name and extra field in a zip member's header
 SUFFIXES = (".npz", ".npy", ".parquet")
 NAMES = ("features", "embeddings", "vectors")
-"""Names of features among arrays and among the columns of a table: the first that is present counts."""
+"""Names of the features in arrays and in table columns; the first one present counts."""
 COLUMNS = {"id": "ids", "label": "labels", "part": "parts"}
-"""The names that the columns of a table get as arrays."""
+"""The array names of table columns."""
 READ_ERRORS = ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error, AttributeError, TypeError, struct.error
 MIN_SETS = 10  # with fewer label sets, a tenth rounds to none
 Given = tuple[str, Any, str, Any]
-"""The vectors of a part and their labels, each after its name."""
+"""The vectors and labels of a part, each after its name."""
 
 
 def is_arrays(path: Path) -> bool:
-    """Tell whether there are arrays at a path: a file of them, or a folder of .npy or .parquet files and no run."""
+    """Tell whether a path holds arrays: a file of them, or a folder of .npy or .parquet files other than a run."""
     return path.suffix.lower() in SUFFIXES or any(_in_folder(path))
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a file or folder by their names; nothing in it runs.
+    """Return the arrays of a file or folder by their names, without running any code in it.
 
-    - .npz: each array by its key. Those of 16 MiB and more that are not compressed are mapped.
+    - .npz: each array by its key. Uncompressed arrays of 16 MiB and more are memory-mapped.
     - .npy: its array as `features`. A folder of them: each by the file's name, without `.npy`.
-    - .parquet, or a folder of such files: `features`, from a column of lists that is called so, or embeddings or
-      vectors, and `ids`, `labels` and `parts` from the columns id, label and part, as `likewise embed` writes them.
+    - .parquet, or a folder of such files: `features`, from a column of lists named features, embeddings or vectors, and
+      `ids`, `labels` and `parts` from the columns id, label and part, as written by `likewise embed`.
     """
     if not path.exists():
         raise ValueError(f"expected an .npz file, got {path}, which does not exist: check the path")
@@ -92,7 +92,7 @@ def _mapped(path: Path, member: zipfile.ZipInfo) -> "np.memmap[Any, Any] | None"
 
 def _of_tables(files: list[Path]) -> dict[str, NDArray[Any]]:
     import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
-    from pyarrow import parquet  # noqa: PLC0415 - likewise
+    from pyarrow import parquet  # noqa: PLC0415 - as above
 
     with _explain_errors(files[0]):
         widths = {width_of_table(file) for file in files}
@@ -127,7 +127,7 @@ def width_of_table(path: Path) -> int | None:
 
 def _read_feature_column(path: Path) -> str | None:
     import pyarrow as pa  # noqa: PLC0415 - comes with `datasets`
-    from pyarrow import parquet  # noqa: PLC0415 - likewise
+    from pyarrow import parquet  # noqa: PLC0415 - as above
 
     schema: Any = parquet.read_schema(path)
     for name in (name for name in NAMES if name in schema.names):
@@ -172,7 +172,7 @@ def _convert_columns(columns: dict[str, list[Any]], path: Path) -> dict[str, NDA
 
 @contextmanager
 def _explain_errors(path: Path) -> Generator[None]:
-    """Turn a library's error about a file that it can't read into one line."""
+    """Turn a library's error about an unreadable file into one line."""
     try:
         yield
     except READ_ERRORS as error:
@@ -184,7 +184,7 @@ def _explain_errors(path: Path) -> Generator[None]:
 
 
 def link_array(array: "np.memmap[Any, Any]", folder: Path) -> dict[str, NDArray[Any]]:
-    """Link the file of a memory-mapped array into a folder instead of copying it, and say where the array lies."""
+    """Link the file of a memory-mapped array into a folder instead of copying it, and return the array's location."""
     file = Path(str(array.filename)).absolute()
     beside = folder / f"vectors{file.suffix}"
     beside.unlink(missing_ok=True)
@@ -228,7 +228,7 @@ def vectors_of(values: Any, name: str) -> NDArray[np.float32]:
 
 
 def gather_samples(arrays: Mapping[str, Given], names: Sequence[str] | None = None) -> Samples:
-    """Check the arrays of parts, and put them together, with classes numbered, or named, over all of them."""
+    """Check the arrays of parts, and join them, with classes numbered, or named, over all parts."""
     vectors = {part: vectors_of(x, name) for part, (name, x, _, _) in arrays.items()}
     labels = {part: _labels(y, name) for part, (_, _, name, y) in arrays.items()}
     first = next(iter(arrays))
@@ -246,12 +246,12 @@ def gather_samples(arrays: Mapping[str, Given], names: Sequence[str] | None = No
 
 
 def three_parts(samples: Samples) -> FeatureParts:
-    """Return the parts that the samples have; a part without samples is empty."""
+    """Return the samples' own parts; a part without samples is empty."""
     return features_of_parts(_own_parts(samples))
 
 
 def cut(samples: Samples, split: Split) -> list[Samples]:
-    """Cut the parts that are missing; parts with classes of their own, pairs, and test samples alone stay unchanged."""
+    """Cut missing parts; parts with new test classes, unlabelled pairs, and test samples alone stay unchanged."""
     if samples.labels is None and samples.counterparts is not None:
         return _own_parts(samples)
     if samples.parts is not None and samples.labels is not None:
@@ -272,13 +272,13 @@ def _own_parts(samples: Samples) -> list[Samples]:
 
 
 def features_of_parts(parts: Sequence[Samples], most: int | None = None) -> FeatureParts:
-    """Return the inputs of three parts as features; at most `most` of each are read."""
+    """Return the inputs of three parts as features, reading at most `most` of each."""
     some = zip(capped(parts, most), PARTS, strict=True)
     return FeatureParts(*(subsample.of(_features(subsample.samples, part)) for subsample, part in some))
 
 
 def can_be_cut(samples: Samples) -> bool:
-    """Return whether the training samples can spare some for validation."""
+    """Return whether some training samples can be set aside for validation."""
     train = samples if samples.parts is None else samples[samples.parts == 0]
     if train.label_kind == "classes":
         return bool((train.counts > 1).any())

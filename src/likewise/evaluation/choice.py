@@ -1,4 +1,4 @@
-"""Which evaluations are made, and evaluation of arrays in one call: the results as a table and by name."""
+"""The choice of evaluations, and `evaluate` for arrays, with results as a table and by name."""
 
 from collections.abc import Iterable, Sequence
 from copy import copy
@@ -34,10 +34,10 @@ def applicable(parts: FeatureParts, asked: Sequence[Evaluation] | None = None) -
 
     Args:
         parts: The features.
-        asked: The evaluations asked for. None: the usual ones that apply.
+        asked: The requested evaluations. None: the usual ones that apply.
 
     Raises:
-        ValueError: One that was asked for doesn't apply.
+        ValueError: A requested evaluation doesn't apply.
 
     Example:
         >>> import torch
@@ -66,17 +66,17 @@ def _defaults(parts: FeatureParts) -> list[tuple[Evaluation | None, str]]:
 
 
 def left_out(parts: FeatureParts) -> str:
-    """Say what the usual evaluations leave out for want of samples, and why."""
+    """Return a note on usual evaluations and settings omitted for lack of samples, with the reasons."""
     return "; ".join(filter(None, (reason for _, reason in _defaults(parts))))
 
 
 def while_training(
     parts: Parts, batches: Batches, requested: Sequence[Evaluation] | None = None
 ) -> tuple[list[Evaluation], str]:
-    """Return candidate validation metrics while an encoder is trained, in order of preference, and a note.
+    """Return candidate metrics for validation during training, in order of preference, and a note.
 
-    Where episodes are evaluated after the training, or trained on, 600 of them come first, of the first of several
-    sizes, made smaller where validation has too few classes or samples; the note says so, or why there are none.
+    If episodes are evaluated after training, or trained on, the first candidate is 600 episodes of the first of their
+    shapes, reduced where validation has too few classes or samples; the note says so, or why there are none.
     """
     candidates: list[Evaluation] = [CrossModalRetrieval(), OwnClassifier(), KNN(20, "similarity"), Retrieval()]
     validation = parts.validation.as_evaluated()
@@ -101,13 +101,13 @@ def while_training(
 
 @final
 class Results(dict[str, Result]):
-    """The results of several evaluations, by name; printed, and in a notebook, a table.
+    """The results of several evaluations, by name; a table when printed or shown in a notebook.
 
-    Names are found without regard to case, spaces and hyphens: "kNN" by "knn", "linear probe" by "LinearProbe".
+    Look-ups ignore case, spaces and hyphens: "knn" finds "kNN", "LinearProbe" finds "linear probe".
 
     Args:
-        results: What each of them returned.
-        note: What to know about all of them, in a sentence.
+        results: The name and result of each evaluation.
+        note: A sentence that applies to all of them.
     """
 
     def __init__(self, results: Iterable[tuple[str, Result]] = (), note: str = "") -> None:
@@ -115,7 +115,7 @@ class Results(dict[str, Result]):
         self.note = note
 
     def __missing__(self, name: str) -> Result:
-        """Find a name that is written otherwise."""
+        """Find a name in another spelling."""
         for key, result in self.items():
             if _normalize_name(key) == _normalize_name(name):
                 return result
@@ -125,7 +125,7 @@ class Results(dict[str, Result]):
         return _normalize_name(str(name)) in map(_normalize_name, self)
 
     def get(self, name: str, default: Any = None, /) -> Any:
-        """Return what is found by a name, or the default."""
+        """Return the result with a name, in any spelling, or the default."""
         try:
             return self[name]
         except KeyError:
@@ -162,34 +162,34 @@ def evaluate(
     seed: int = 0,
     progress: Bar = silent,
 ) -> Results:
-    """Evaluate vectors with their labels: by kNN, a linear probe and retrieval, or whatever applies.
+    """Evaluate labelled vectors by kNN, a linear probe and retrieval, or by the evaluations that apply.
 
-    Arrays, tensors, data frames or lists are taken, and copied to the CPU in float32. Settings such as k and the
-    penalty are chosen on the validation part. Where none is given, a tenth of each training class is set aside for the
-    choice; then it is learned from too. A test part of other classes is evaluated by retrieval and few-shot episodes.
+    Arrays, tensors, data frames and lists are accepted, and copied to the CPU in float32. Settings such as k and the
+    penalty are chosen on the validation part. Without one, a tenth of each training class is set aside for the choice,
+    and used in the final fit. A test part with other classes is evaluated by retrieval and few-shot episodes.
 
     Args:
         x: The vectors to learn from, (N, D).
         y: Their classes, (N,), integers or strings; or label sets, (N, L), booleans or 0 and 1.
         x_test: The vectors to report on, (M, D).
         y_test: Their classes or label sets.
-        x_validation: Vectors to choose settings by. None: a part of x.
+        x_validation: Vectors for choosing settings. None: a part of x.
         y_validation: Their classes or label sets.
         evaluations: Names such as "kNN", or objects such as `KNN(k=5)`; one or several. None: the usual ones.
         names: The names of classes 0 to C - 1, or of L labels.
-        refit: Whether to learn again from both parts together, after the choices. None: where validation was cut from
-            x. The command does not.
-        seed: Seed of that cut.
-        progress: Wraps what takes time, as tqdm does.
+        refit: Whether to fit again to both parts together after the choices. None: if validation was cut from x. The
+            command does not refit.
+        seed: Seed for cutting validation from x.
+        progress: Wraps the slow loops, as tqdm does.
 
     Returns:
-        A `Result` of each evaluation, by name, of which `result["accuracy"]` is a `Score` with its interval.
+        The `Result` of each evaluation, by name; `result["accuracy"]` is a `Score` with its interval.
 
     Raises:
         ValueError: Shapes, lengths or kinds disagree, a vector isn't finite, or an evaluation doesn't apply.
 
     Memory:
-        Three times the vectors in float32, and what the evaluations take.
+        Three times the vectors in float32, and the memory of the evaluations.
 
     Example:
         >>> import numpy as np
@@ -239,7 +239,7 @@ def _normalize_name(name: str) -> str:
 
 
 def _check_trained(parts: FeatureParts) -> None:
-    """Refuse a few test classes without a training sample: neither all evaluations nor those of new classes apply."""
+    """Reject a mix of seen and new test classes: neither the usual evaluations nor those of new classes apply."""
     missing = [name for name in parts.test.names if name not in parts.train.names]
     if 0 < len(missing) < len(parts.test.names):
         expected = f"expected test classes that were trained on, got no training sample of {first_of(missing)}"

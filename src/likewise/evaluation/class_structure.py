@@ -1,4 +1,4 @@
-"""The structure of classes: do k-means' clusters agree with them, and do finer ones stay apart within a coarser one?"""
+"""The structure of classes: agreement with k-means clusters, and separation of finer classes in coarser ones."""
 
 from typing import Any, ClassVar, final
 
@@ -16,7 +16,7 @@ from likewise.runs.scores import ALL, Group, Metric, Result, format_count
 PRECISION, PRECISIONS, ACCURACY = Metric("precision@1"), Metric("MAP@R"), Metric("accuracy")
 BINARY_METRICS = {PRECISION, ACCURACY}
 SUPERCLASS = "superclass"
-"""The kind of the groups of scores: classes that were trained on."""
+"""The kind of score group for a class that the encoder was trained on."""
 LEFT_OUT = {
     False: "in a class of one finer class, or with no other of the finer class",
     True: "in a class of one finer class",
@@ -27,25 +27,25 @@ STARTS = 10  # of k-means
 
 @final
 class WithinClass(Evaluation):
-    """Tell the finer classes within each class that was trained on apart, by neighbours of this class alone.
+    """Tell the finer classes within each training class apart, by neighbours in this class alone.
 
-    For a query of finer class f in the coarse class c, the other test samples of c, N of them, are ranked by cosine
-    similarity. R of them are of f. With hit_j whether the j-th nearest is of f,
+    For a query of finer class f in the coarse class c, the N other test samples of c are ranked by cosine similarity. R
+    of them are in f. With hit_j = 1 if the j-th nearest is in f,
 
         precision@1 = hit_1,   MAP@R = 1/R Σ_{j≤R} hit_j · (1/j Σ_{i≤j} hit_i)
 
-    as of `Retrieval`, and accuracy is that of `KNN` among the training samples of c, with k and weights chosen on
-    validation for all classes together. All are means over samples, of all and of each coarse class. An encoder that
-    keeps nothing but the coarse classes is as good as chance, which stands beside each:
+    as in `Retrieval`, and accuracy is as in `KNN` among the training samples of c, with k and weights chosen on
+    validation for all classes together. All are means over samples, in total and per coarse class. An encoder that
+    keeps only the coarse classes is as good as chance, which is given for each:
 
         precision@1:  R/N,   MAP@R:  1/N Σ_{j≤R} (1 + (j - 1)(R - 1)/(N - 1)) / j
 
-    means over all orders; of the accuracy, that of always naming the most frequent finer class of c in training.
-    Samples of coarse classes with one finer class are left out, and so are those without another of their own.
-    Intervals are as those of `Retrieval`.
+    means over all orders; for accuracy, chance always names the most frequent finer class of c in training. Samples of
+    coarse classes with one finer class are left out, as are samples with no other of their finer class. Intervals are
+    as in `Retrieval`.
 
     Memory:
-        O((M + N)·D) of one coarse class, and one tile of similarities.
+        O((M + N)·D) for one coarse class, and one tile of similarities.
 
     Example:
         >>> from likewise.data import Superclasses
@@ -110,12 +110,12 @@ def _several(part: Features) -> Bool[Tensor, " s"]:
 
 
 def _others(part: Features) -> Int[Tensor, " n"]:
-    """Count the right answers of each sample, (N,): others of its class; 0 where the coarse class has no other."""
+    """Count the right answers of each sample, (N,): others of its class, or 0 if the coarse class has only one."""
     return (part.counts[part.classes] - 1).where(_several(part)[coarse_of(part)], 0)
 
 
 def _ranking_metrics(test: Features, progress: Bar) -> dict[Metric, Tensor]:
-    """Return precision@1 and MAP@R of each sample among those of its coarse class, (M,); NaN without an answer."""
+    """Return precision@1 and MAP@R of each sample within its coarse class, (M,); NaN without a right answer."""
     values = {metric: torch.full((len(test),), torch.nan, dtype=torch.float64) for metric in (PRECISION, PRECISIONS)}
     coarse, answered = coarse_of(test), _others(test) > 0
     for number in progress(coarse[answered].unique().tolist(), f"{WithinClass.name}, retrieval"):
@@ -127,7 +127,7 @@ def _ranking_metrics(test: Features, progress: Bar) -> dict[Metric, Tensor]:
 
 
 def _chances(test: Features) -> dict[Metric, Tensor]:
-    """Return what each sample's precision@1 and MAP@R are on average over all orders, (M,)."""
+    """Return each sample's precision@1 and MAP@R on average over all orders, (M,)."""
     right, total = _others(test), torch.bincount(coarse_of(test))[coarse_of(test)] - 1
     places = torch.arange(1, int(right.max()) + 1).double()
     harmonic = torch.cat([torch.zeros(1).double(), (1 / places).cumsum(0)])[right]  # Σ 1/j of j ≤ R
@@ -145,7 +145,7 @@ def _choose_settings(train: Features, validation: Features) -> Setting:
 
 
 def _right(train: Features, part: Features, settings: list[Setting]) -> dict[Setting, Float[Tensor, " m"]]:
-    """Return whether the neighbours of each sample in its coarse class name its class: 0 or 1, (M,); else NaN."""
+    """Return 1 where each sample's neighbours in its coarse class name its class, else 0, (M,); NaN if left out."""
     hits = {setting: torch.full((len(part),), torch.nan, dtype=torch.float64) for setting in settings}
     ks, kinds = (list(dict.fromkeys(column)) for column in zip(*settings, strict=True))
     ours, theirs, several = coarse_of(part), coarse_of(train), _several(train)
@@ -170,22 +170,22 @@ class Clustering(Evaluation):
     """Cluster the test samples by k-means, without their labels, and compare the clusters with the classes.
 
     Features are L2-normalised. With I the mutual information of clusters and classes, H their entropies, and E the mean
-    of I over all ways of exchanging the samples,
+    of I over all permutations of the samples,
 
         NMI = I / M,   AMI = (I - E) / (M - E),   M = (H_classes + H_clusters) / 2
 
-    NMI grows with the number of clusters, also of random ones; AMI is 0 for these. Nothing is chosen. Intervals are
-    over samples, with the clusters as they were found: Student's, of what each sample adds to the measure.
+    NMI grows with the number of clusters, even random ones; AMI is 0 for random clusters. Nothing is chosen. Intervals
+    are Student's, over each sample's contribution to the measure, with the clusters held fixed.
 
     Args:
-        clusters: How many there are. None: as many as the test part has classes.
-        seed: Seed of the ten starts, of which the best is taken.
+        clusters: The number of clusters. None: the number of classes in the test part.
+        seed: Seed of the ten starts; the best one is used.
 
     Raises:
         ValueError: `clusters` is below 2.
 
     Memory:
-        O(N·D), and what scikit-learn takes.
+        O(N·D), and scikit-learn's own memory.
 
     Source:
         N. X. Vinh, J. Epps, J. Bailey, Information Theoretic Measures for Clusterings Comparison, 2010; scikit-learn.
@@ -216,8 +216,8 @@ class Clustering(Evaluation):
         return None
 
     def evaluate(self, parts: FeatureParts, *, refit: bool = False, progress: Bar = silent) -> Result:
-        from sklearn.cluster import KMeans  # noqa: PLC0415 - not loaded where nothing is clustered
-        from sklearn.metrics import adjusted_mutual_info_score  # noqa: PLC0415 - likewise
+        from sklearn.cluster import KMeans  # noqa: PLC0415 - loaded only for clustering
+        from sklearn.metrics import adjusted_mutual_info_score  # noqa: PLC0415 - as above
 
         del refit
         test = parts.test
@@ -240,7 +240,7 @@ class Clustering(Evaluation):
 def _nmi_and_ami(
     classes: Int[Tensor, " n"], clusters: Int[Tensor, " n"], adjusted: float
 ) -> tuple[tuple[float, float], tuple[Float[Tensor, " n"], Float[Tensor, " n"]]]:
-    """Return NMI and AMI, and what each sample adds: the measure, and its derivative in the sample's weight."""
+    """Return NMI and AMI, and pseudo-values of samples: the measure plus its derivative in the sample's weight."""
     (known, groups), (_, assignments) = (labels.unique(return_inverse=True) for labels in (classes, clusters))
     table = torch.zeros(len(known), int(assignments.max()) + 1, dtype=torch.float64)
     table.index_put_((groups, assignments), torch.ones(1, dtype=torch.float64), accumulate=True)
@@ -250,7 +250,7 @@ def _nmi_and_ami(
     shared, middle = float(information.mean()), float(entropy.mean())  # over samples: I and M
     normalized = shared / middle
     away = information - shared - normalized * (entropy - middle)
-    lacking = middle - shared  # 0, but for rounding, where clusters are the classes: then every derivative is 0
-    rest = middle if lacking < ROUNDING * middle else lacking / (1 - adjusted)  # M - E, with E taken as it is
+    lacking = middle - shared  # 0, except for rounding, if clusters are the classes: then every derivative is 0
+    rest = middle if lacking < ROUNDING * middle else lacking / (1 - adjusted)  # M - E, with E held fixed
     adjusted_away = information - shared - adjusted * (entropy - middle)
     return (normalized, adjusted), (normalized + away / middle, adjusted + adjusted_away / rest)

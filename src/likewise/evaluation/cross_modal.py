@@ -1,4 +1,4 @@
-"""Retrieval across the sides of pairs; and, of pairs or classes, by the first features alone, at several widths."""
+"""Retrieval across the sides of pairs, and evaluation of pairs or classes by the first features alone."""
 
 from collections.abc import Sequence
 from copy import copy
@@ -28,30 +28,30 @@ DIRECTIONS = ("first to second", "second to first")
 
 @final
 class CrossModalRetrieval(Evaluation):
-    """Rank one side of the test pairs for each of the other, by cosine similarity: images for captions and back.
+    """Rank one side of the test pairs for each input of the other, by cosine similarity: images for captions and back.
 
-    The queries are the different inputs of one side, the gallery those of the other, and all that is paired with a
-    query is a right answer, once, however many pairs it is in. With r the rank of a query's first right answer, hit_j
-    whether the j-th nearest is right, and R right answers,
+    The queries are the distinct inputs of one side, the gallery is the distinct inputs of the other, and each input
+    paired with a query is one right answer, however many pairs it is in. With r the rank of a query's first right
+    answer, hit_j = 1 if the j-th nearest is right, and R right answers,
 
         recall@k = 1 if r ≤ k,   MRR = 1/r,   nDCG@10 = Σ_{j≤10} hit_j / log2(j + 1), divided by its highest value
 
-    and their means over queries, and the median of r, in both directions. recall@k is that of papers on images and
-    captions; `Retrieval` calls it the hit rate. A k that is not below the size of the gallery is left out. Runs and
-    epochs are chosen by recall@1 from the first side to the second: put the side that queries will come from first.
+    The scores are their means over queries, and the median of r, in both directions. recall@k is as in papers on images
+    and captions; `Retrieval` calls it the hit rate. A k not below the size of the gallery is left out. Runs and epochs
+    are chosen by recall@1 from the first side to the second: put the side of future queries first.
 
-    Nothing is learned, and ties come in a random order that is the same every time. Intervals are over queries:
-    Wilson's for recall, Student's for means, and for the median that between two ranks. Queries that share a right
-    answer, directly or through others, as the captions of one image do, are found or missed together: they are a group,
-    and intervals are over groups. The size of the gallery is part of the protocol: in a larger one, less is found.
+    Nothing is learned, and ties are broken in a fixed random order. Intervals are over queries: Wilson's for recall,
+    Student's for means, and one between two ranks for the median. Queries that share a right answer, directly or
+    through others, such as the captions of one image, are found or missed together: they form a group, and intervals
+    are over groups. The size of the gallery is part of the protocol: a larger one is harder.
 
     Args:
-        at: k, of recall; or several. 1 is always there. None: 1, 5 and 10.
-        gallery_includes_queries: Whether each query is a row of the other side, too, as where texts of one set are
-            paired: its own row is then left out. Otherwise a note counts equal rows, and of many a warning.
+        at: k of recall, or several; 1 is always included. None: 1, 5 and 10.
+        gallery_includes_queries: Whether each query is also a row of the other side, as in pairs within one set of
+            texts: its own row is then left out. Otherwise a note counts equal rows, with a warning if there are many.
 
     Raises:
-        ValueError: k has no meaning.
+        ValueError: k is invalid.
 
     Memory:
         O((M + R)·D + P) and one tile of similarities, for M queries, a gallery of R, and P pairs.
@@ -102,12 +102,12 @@ class CrossModalRetrieval(Evaluation):
         Args:
             first: Vectors (M, D), an array, a tensor or lists of numbers.
             second: Vectors (R, D).
-            pairs: Which belong together, (P, 2): a place in the first, and one in the second. None: row by row.
+            pairs: The pairs, (P, 2): an index into the first, and one into the second. None: row by row.
             gallery_includes_queries: See the class.
             progress: Wraps the tiles.
 
         Raises:
-            ValueError: Shapes disagree, a vector isn't finite, or a place is out of range.
+            ValueError: Shapes disagree, a vector isn't finite, or an index is out of range.
 
         Example:
             >>> images, texts = torch.eye(2), [[1, 0.1], [1, 0.2], [0.1, 1]]
@@ -183,7 +183,7 @@ class CrossModalRetrieval(Evaluation):
 
 
 def sides_of(pairs: Features) -> tuple[Features, Features, Int[Tensor, "n 2"]]:
-    """Return the different inputs of both sides, each with the row of its first pair, and the pairs as places there."""
+    """Return the distinct inputs of both sides, each from its first pair, and the pairs as indices into these."""
     if pairs.counterparts is None:
         raise ValueError("expected features of pairs, got features without another side")
     sides = (pairs, replace(pairs.counterparts, rows=pairs.numbers, part=pairs.part))
@@ -201,11 +201,11 @@ def rank_gallery(
     progress: Bar = silent,
     doing: str = "ranking",
 ) -> tuple[Int[Tensor, " m"], Bool[Tensor, "m k"]]:
-    """Rank a whole gallery for queries by cosine similarity: exact, a tile at a time, in the order of `nearest`.
+    """Rank a whole gallery for queries by cosine similarity, exactly, tile by tile, in the order of `nearest`.
 
-    `pairs` are places of a query and of a right answer; `own_index` is the place in the gallery that is left out for
-    each query, no right answer of it. Returned are the rank of each query's first right answer, from 1, or 0 without
-    one, and which of the `depth` nearest are right.
+    `pairs` are indices of a query and of a right answer; `own_index` is the gallery index left out for each query,
+    which is not a right answer. It returns the rank of each query's first right answer, from 1, or 0 without one, and a
+    mask of right answers among the `depth` nearest.
     """
     units, gallery_units = functional.normalize(queries.float()), functional.normalize(gallery.float())
     order = torch.randperm(len(gallery_units), generator=torch.Generator().manual_seed(0))
@@ -240,14 +240,14 @@ class Widths(Evaluation):
         score at w = score of (x_1, ..., x_w),   which the evaluation normalises anew
 
     Args:
-        widths: How many of the first features; each at most as many as there are.
-        evaluation: What evaluates them. None: cross-modal retrieval of pairs, else retrieval.
+        widths: The numbers of first features, each at most the number of all features.
+        evaluation: The evaluation at each width. None: cross-modal retrieval of pairs, else retrieval.
 
     Raises:
         ValueError: A width is below 1.
 
     Memory:
-        That of the evaluation, and the features once more.
+        The evaluation's memory, and the features once more.
 
     Source:
         A. Kusupati et al., Matryoshka Representation Learning, 2022, section 4; trained by `likewise.Matryoshka`.
@@ -272,7 +272,7 @@ class Widths(Evaluation):
 
     def why_not_applicable(self, parts: FeatureParts) -> str | None:
         width = parts.test.vectors.shape[1]
-        if 1 < width < self.widths[-1]:  # 1 stands for features that are not there yet
+        if 1 < width < self.widths[-1]:  # 1 stands for features not yet encoded
             return f"it needs {self.widths[-1]} features, and there are {width}"
         evaluation = self._choose(parts)
         return evaluation.why_not_applicable(evaluation.select(parts))

@@ -1,4 +1,4 @@
-"""Features of samples, also of another source, encoded piece by piece; and raw inputs as features, as a baseline."""
+"""Features of samples, also of another source, encoded piece by piece; and raw inputs as baseline features."""
 
 import math
 import warnings
@@ -31,26 +31,26 @@ from likewise.files.formats import PARTS
 from likewise.models import Encoder
 from likewise.runs.scores import RAW
 
-MAX_INPUT_NUMBERS = 3 * 64 * 64  # numbers of an input; larger images are shrunk, since more pixels say no more
-IMAGE_BATCH = 256  # images that are shrunk at a time
+MAX_INPUT_NUMBERS = 3 * 64 * 64  # numbers of an input; larger images are shrunk, as more pixels add nothing
+IMAGE_BATCH = 256  # images shrunk at a time
 MAX_PART_NUMBERS = 2**24  # of a part: 64 MiB in float32
-TERMS = 2048  # words that texts are described by
+TERMS = 2048  # words that describe texts
 MAX_PART_TEXTS = 2**16  # of a part: 512 MiB in float32
 Encode = Callable[[Tensor | LazyInputs], Tensor]
 
 
 class Piece(NamedTuple):
-    """Some samples that are encoded."""
+    """A piece of encoded samples."""
 
     rows: Int[Tensor, " n"]
     features: Float[Tensor, "n d"]
-    lost: dict[int, str]  # files among them that can't be read, which have no features, by their numbers in the source
+    lost: dict[int, str]  # unreadable files, which have no features, by their numbers in the source
 
 
 def pieces(
     encoder: Encoder, inputs: Tensor | LazyInputs, spans: Sequence[range], workers: int | None = None
 ) -> Iterator[Piece]:
-    """Encode pieces of inputs, given as spans of rows, while workers read those that follow; see `read_ahead`."""
+    """Encode pieces of inputs, given as spans of rows, while workers read the next ones; see `read_ahead`."""
     if on_demand(inputs):
         for read in read_ahead(inputs, spans, workers):  # pyright: ignore[reportArgumentType] - no tensor
             yield Piece(read.rows, encoder.encode(read.inputs, max(1, len(read.rows))), read.files)
@@ -64,9 +64,9 @@ def pieces(
 def _in_turns(
     encoder: Encoder, inputs: Tensor | LazyInputs, spans: Sequence[range], workers: int | None
 ) -> Iterator[Piece]:
-    """Encode pieces in turns, each of W processes every W-th; yield all on the first process, none on the others.
+    """Encode pieces in turns, every W-th on each of W processes; yield all on the first process, none on the others.
 
-    All processes of the group have to call this alike. The features travel between processors, as float32.
+    All processes of the group have to make the same call. The features are sent between CPUs, as float32.
     """
     rank, world = distributed.rank(), distributed.world_size()
     local_pieces = pieces(encoder, inputs, spans[rank::world], workers)
@@ -78,7 +78,7 @@ def _in_turns(
                 yield piece
                 continue
             sent = piece.features.new_zeros(len(span), 1 + piece.features.shape[1])
-            # the first column: whether it could be read
+            # the first column marks readable samples
             sent[piece.rows - span.start] = functional.pad(piece.features, (1, 0), value=1.0)
             dist.send(sent, 0)
         elif rank == 0:
@@ -111,10 +111,10 @@ def features_of(
     workers: int | None = None,
     shared: bool = False,
 ) -> Features:
-    """Encode samples, inputs (N, ...) to features (N, D); those whose inputs turn out to be unreadable are left out.
+    """Encode samples, inputs (N, ...) to features (N, D), without the samples whose inputs turn out to be unreadable.
 
-    Of pairs the other side is encoded by its own encoder, `second`. Inputs that are not in memory are read ahead by
-    worker processes; see `read_ahead`. If it is `shared`, all other processes call `encode_share` meanwhile.
+    The other side of pairs is encoded by its own encoder, `second`. Inputs that are not in memory are read ahead by
+    worker processes; see `read_ahead`. If `shared`, all other processes call `encode_share` meanwhile.
     """
     samples = samples.as_evaluated()
     could = torch.ones(len(samples), dtype=torch.bool)
@@ -148,23 +148,23 @@ def raw_features(parts: Parts, features: FeatureParts | None = None, seed: int =
     """Return the inputs of the three parts as vectors; large parts are cut to a random subset.
 
     A part is cut to 2²⁴ numbers, or to 65,536 texts. Vectors are standardised, each number by its mean and standard
-    deviation over the training part; one that is constant there is 0. Texts are described by TF-IDF of the 2,048 most
-    frequent words and pairs of words, with logarithms of counts, L2-normalised. Images of more than 64 x 64 pixels in
-    three colours are shrunk to these by means.
+    deviation over the training part; one that is constant there is 0. Texts become TF-IDF vectors of the 2,048 most
+    frequent words and pairs of words, with logarithmic counts, L2-normalised. Images of more than 64 x 64 pixels in
+    three colours are shrunk to this size by averaging.
 
-    Both sides of pairs become vectors where they have the same type and size: texts with one vocabulary for both,
-    vectors standardised by their own side. Otherwise only the first does.
+    Both sides of pairs become vectors if they have the same type and size: texts with a common vocabulary, vectors
+    standardised for each side. Otherwise only the first side does.
 
     Args:
         parts: The samples.
-        features: The encoder's features, where it was evaluated on a subset of the samples, which is used here too.
+        features: The encoder's features, if evaluated on a subset of the samples, which is used here too.
         seed: Seed of the subsets.
 
     Returns:
         The features, of kind "raw inputs"; None where a vector has more than 12,288 numbers.
 
     Memory:
-        64 MiB a part, of texts 512; of pairs twice as much.
+        64 MiB per part, 512 for texts; twice as much for pairs.
 
     Example:
         >>> samples = Samples(torch.rand(6, 1, 2, 2), torch.tensor([0, 1] * 3), ("cat", "dog"))
@@ -204,7 +204,7 @@ def _alike(samples: Samples) -> list[Samples]:
 
 
 def as_vectors(samples: Samples) -> Float[Tensor, "n d"]:
-    """Return all inputs as vectors, those of uint8 divided by 255, large images shrunk."""
+    """Return all inputs as vectors, with uint8 divided by 255 and large images shrunk."""
     read = (samples.inputs[rows] for rows in torch.arange(len(samples)).split(IMAGE_BATCH))
     inputs = [shrunk(some).flatten(1) for some in read]
     if not inputs:
@@ -214,7 +214,7 @@ def as_vectors(samples: Samples) -> Float[Tensor, "n d"]:
 
 
 def shrunk(inputs: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
-    """Return images of at most 12,288 numbers, means of the pixels of larger ones, in their own dtype."""
+    """Return images of at most 12,288 numbers, averaging the pixels of larger ones, in their own dtype."""
     if inputs.ndim != 4 or inputs[:1].numel() <= MAX_INPUT_NUMBERS:
         return inputs
     side = math.isqrt(MAX_INPUT_NUMBERS // inputs.shape[1])
@@ -248,7 +248,7 @@ def _weights_of_words(train: Sequence[Samples]) -> Encode | None:
 
 
 def _take_subset(samples: Samples, among: Features | None, most: int, seed: int, *, whole_classes: bool) -> Samples:
-    """Return a subset of the samples, of those that `among` has; unseen classes stay whole, for episodes."""
+    """Return a subset of the samples, from those in `among`; unseen classes stay whole, for episodes."""
     numbered = samples.numbered()
     if among is not None and numbered.rows is not None:
         numbered = numbered[torch.isin(numbered.rows, among.numbers)]
@@ -267,7 +267,7 @@ def why_not_fitting(test: Features, samples: Samples) -> str | None:
 
 
 def encoded_as(test: Features, samples: Samples, what: str) -> tuple[Float[Tensor, "n d"], Samples]:
-    """Return the features of samples, and the samples that could be read; a warning names the others."""
+    """Return the features of samples, and the readable samples; a warning names the others."""
     if test.origin is not None:
         vectors = test.origin.encode(samples.inputs)
     elif test.kind == RAW:

@@ -1,4 +1,4 @@
-"""The base class of evaluations, what they find of a part, and what several of them need."""
+"""The base class of evaluations, the collector of their scores, and checks that several of them share."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -12,17 +12,15 @@ from likewise.runs.scores import Metric, Outcomes, Result, Score
 
 
 class Evaluation(Described, ABC):
-    """Abstract: what frozen features are worth. Parameters go to the constructor, features to the call.
+    """Abstract: an evaluation of frozen features. Parameters go to the constructor, features to the call.
 
-    An evaluation of your own needs a name, `why_not_applicable`, and `evaluate`; the command then takes it by its class
-    path.
+    A custom evaluation needs a name, `why_not_applicable`, and `evaluate`; the command then accepts its class path.
 
     Attributes:
-        name: What its scores are called, such as "linear probe".
-        of_pairs: Whether it takes all pairs; else each input of the first side is taken once, from its first pair.
-        accelerated: Whether vectors may lie on an accelerator. Labels and rows never do, nor what it finds.
-        gallery_includes_queries: Whether what samples are compared with includes them, so that each one's own row is to
-            be left out.
+        name: The name of its scores, such as "linear probe".
+        of_pairs: Whether it uses all pairs; otherwise each input of the first side is used once, from its first pair.
+        accelerated: Whether vectors may lie on an accelerator. Labels, rows and results never do.
+        gallery_includes_queries: Whether the gallery includes the queries, whose own rows are then left out.
     """
 
     name: ClassVar[str]
@@ -32,11 +30,11 @@ class Evaluation(Described, ABC):
 
     @abstractmethod
     def why_not_applicable(self, parts: FeatureParts) -> str | None:
-        """Say why these parts can't be evaluated, as "it needs ..., and there is ..."; None if they can."""
+        """Return why these parts can't be evaluated, as "it needs ..., and there is ..."; None if they can."""
 
     @classmethod
     def default_for(cls, parts: FeatureParts) -> tuple[Self | None, str]:
-        """Return the evaluation as it is made where none is asked for, if it applies; and what is left out and why."""
+        """Return the default evaluation, or None if it doesn't apply, and a note on omissions with their reasons."""
         made = cls()
         return (made if made.why_not_applicable(parts) is None else None), ""
 
@@ -48,13 +46,13 @@ class Evaluation(Described, ABC):
         """Evaluate parts that `__call__` has checked; its arguments are documented there."""
 
     def on_validation(self, parts: FeatureParts) -> FeatureParts | None:
-        """Return the parts with validation as the test part, if it is a different one and can be evaluated."""
+        """Return the parts with validation as the test part; None if it is the test part or can't be evaluated."""
         by = parts._replace(test=parts.validation)
         return by if by.test.part != parts.test.part and self.why_not_applicable(by) is None else None
 
     @classmethod
     def select(cls, parts: FeatureParts) -> FeatureParts:
-        """Return the samples to evaluate: unless the evaluation is of pairs, each input of the first side once."""
+        """Return the samples to evaluate: all pairs, or each input of the first side once; see `of_pairs`."""
         return parts if cls.of_pairs else FeatureParts(*(part.unique() for part in parts))
 
     def __call__(
@@ -63,14 +61,14 @@ class Evaluation(Described, ABC):
         """Evaluate.
 
         Args:
-            train: What is learned from.
-            validation: What settings are chosen by.
-            test: What is reported on.
-            refit: Whether to learn again from the training and validation parts together, after the choices are made.
-            progress: Wraps what takes time.
+            train: The part to learn from.
+            validation: The part to choose settings on.
+            test: The part to report on.
+            refit: Whether to fit again to the training and validation parts together after the choices.
+            progress: Wraps the slow loops.
 
         Returns:
-            The scores, and what each sample contributed.
+            The scores, and the outcome of each sample.
 
         Raises:
             ValueError: These parts can't be evaluated.
@@ -83,12 +81,12 @@ class Evaluation(Described, ABC):
 
 @final
 class ScoreCollector:
-    """The scores of an evaluation on a part, and what each sample contributes, added one after the other.
+    """A collector of an evaluation's scores on one part, and of the samples' outcomes.
 
     Args:
         evaluation: The evaluation's name.
-        part: The samples that it is about.
-        settings: What the evaluation was set to, for all scores.
+        part: The evaluated samples.
+        settings: The evaluation's settings, for all scores.
 
     Example:
         >>> import torch
@@ -113,7 +111,7 @@ class ScoreCollector:
         settings: Mapping[str, Any] | None = None,
         **details: Any,
     ) -> Score:
-        """Add a score, and return it; settings of its own come on top, and details are further fields of `Score`."""
+        """Add a score and return it; `settings` extend the common ones, `details` are further fields of `Score`."""
         where = (self._part.kind, self._part.part)
         chosen = {**self._settings, **(settings or {})}
         score = Score(self._evaluation, metric, value, low, high, count, *where, settings=chosen, **details)
@@ -123,17 +121,17 @@ class ScoreCollector:
     def add_outcomes(
         self, metric: str, values: Tensor, among: Tensor | slice = slice(None), groups: Tensor | None = None
     ) -> None:
-        """Add what each sample contributed, (M,), or some of them, by their indices or a mask, and their groups."""
+        """Add the samples' outcomes, `values` (M,), or those at the indices or mask `among`, with their groups."""
         rows, where = self._part.numbers[among], (self._part.kind, self._part.part)
         self.outcomes.append(Outcomes(self._evaluation, metric, rows, values[among].float(), *where, groups))
 
     def result(self, candidates: tuple[Score, ...] = ()) -> Result:
-        """Return all that was added."""
+        """Return the collected scores and outcomes."""
         return Result(tuple(self.scores), candidates, tuple(self.outcomes))
 
 
 def as_int_list(name: str, value: int | Sequence[int]) -> list[int]:
-    """Return one whole number, or several different ones, as a list."""
+    """Return one whole number, or several distinct ones, as a list."""
     numbers = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
     whole = all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
     if not numbers or not whole or len(set(numbers)) < len(numbers):
@@ -142,18 +140,18 @@ def as_int_list(name: str, value: int | Sequence[int]) -> list[int]:
 
 
 def needs_seen_classes(parts: FeatureParts) -> str | None:
-    """Say why a classifier of classes can't be evaluated on these parts."""
+    """Return why a classifier of classes can't be evaluated on these parts; None if it can."""
     return needs_classes(parts.test) or needs_seen_labels(parts)
 
 
 def needs_classes(test: Features) -> str | None:
-    """Say why samples have no class each."""
+    """Return why samples don't have one class each; None if they do."""
     got = test.label_kind or "no labels"
     return None if got == "classes" else f"it needs one class a sample, and there are {got}"
 
 
 def needs_seen_labels(parts: FeatureParts) -> str | None:
-    """Say why a classifier can't be evaluated on these parts: what kNN and the linear probe both need."""
+    """Return why a classifier such as kNN or the linear probe can't be evaluated on these parts; None if it can."""
     train, _, test = parts
     label_kind = test.label_kind
     if label_kind is None:

@@ -1,4 +1,4 @@
-"""Files of features with their labels: those that a run keeps, and somebody else's embeddings."""
+"""Files of features with their labels: a run's own, and embeddings from elsewhere."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ from likewise.files.formats import PARTS
 
 OTHER_SIDE = "_counterpart"
 PAIR_ARRAYS = ("counterpart_features", "items", "counterpart_items", "counterpart_ids")
-MIN_LINKED_BYTES = 2**27  # of an array that a run does not copy
+MIN_LINKED_BYTES = 2**27  # of arrays that a run links instead of copying
 EXPECTED_ARRAYS = (
     "'features' (N, D) and 'labels' (N,), optionally 'parts' (N,) of train, validation, test; or "
     "'train_features', 'train_labels', 'test_features', 'test_labels', optionally 'validation_...'"
@@ -30,17 +30,17 @@ EXPECTED_ARRAYS = (
 def save_features(path: Path, parts: FeatureParts, source: NDArray[Any] | None = None) -> None:
     """Write the features of three parts as an .npz file.
 
-    For each part: `train_features` (N, D), `train_rows` (N,), and where there are such, `train_ids` (N,) that are not
-    numbers, `train_labels` and `train_names`, of coarser classes that the encoder was trained on `train_superclasses`
-    (C,) and `train_superclass_names`, of a classifier `train_logits` (N, C), or `train_predictions` if these are not
-    logits, and of a subset `train_whole` (C,), how many samples each class or label has in the whole. Of pairs also
-    `train_items` (N,), equal for equal inputs, and the same of the other side as `train_counterpart_features`, ....
+    Each part has `train_features` (N, D), `train_rows` (N,), and if present, `train_ids` (N,) other than numbers;
+    `train_labels` and `train_names`; `train_superclasses` (C,) and `train_superclass_names` of coarser training
+    classes; `train_logits` (N, C) of a classifier, or `train_predictions` if they are not logits; for a subset
+    `train_whole` (C,), the number of samples of each class or label in the whole part. Pairs also have `train_items`
+    (N,), equal for equal inputs, and the same arrays of the other side: `train_counterpart_features`, ....
 
     Args:
         path: The file.
         parts: The features.
-        source: The array whose rows they are, if it is mapped from a file. At 128 MiB or more it is linked, not copied:
-            `linked` takes the place of `train_features`, and the rows are those of that array.
+        source: The array that holds the features as rows, if it is memory-mapped. From 128 MiB it is linked, not
+            copied: `linked` takes the place of `train_features`, and rows are indices into that array.
 
     Example:
         >>> path = Path("embeddings.npz")
@@ -58,7 +58,7 @@ def save_features(path: Path, parts: FeatureParts, source: NDArray[Any] | None =
         if features.counterparts is not None:
             other_side = replace(features.counterparts, rows=features.rows)
             arrays |= _arrays_of_part(other_side, f"{part}{OTHER_SIDE}")
-    with path.open("wb") as file:  # to a path NumPy would add .npz
+    with path.open("wb") as file:  # given a path, NumPy would add .npz
         np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
 
 
@@ -80,7 +80,7 @@ def _arrays_of_part(features: Features, part: str) -> dict[str, NDArray[Any]]:
 
 
 def load_features(path: Path) -> FeatureParts:
-    """Read the features that `save_features` wrote; a ValueError if the file is missing, damaged, or lacks an array."""
+    """Read features saved by `save_features`; raise a ValueError if the file is missing, damaged, or lacks an array."""
     arrays = whole_arrays(path)
     missing = [f"{part}_features" for part in PARTS if f"{part}_features" not in arrays]
     if missing:
@@ -89,7 +89,7 @@ def load_features(path: Path) -> FeatureParts:
 
 
 def whole_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Return arrays as `read_arrays` does, and the features of a run's parts where they are linked."""
+    """Return the arrays from `read_arrays`, and each part's features of a run that links them."""
     arrays = read_arrays(path)
     if "linked" in arrays:
         vectors = ArrayRows(map_linked(arrays.pop("linked"), path.parent))
@@ -126,23 +126,23 @@ def _of_part(arrays: Mapping[str, NDArray[Any]], part: str, side: str = "") -> F
 
 
 def features_of_file(path: Path, split: Split | None = None, most: int | None = None) -> FeatureParts:
-    """Read features and labels from an .npz file or others, see `read_arrays`, in either of two forms.
+    """Read features and labels from an .npz file, or another format of `read_arrays`, in either of two layouts.
 
     - `features` (or `embeddings`, `vectors`), (N, D), and `labels`, (N,), integers or strings; optionally `names`,
       (C,), `ids`, (N,), strings, and `parts`, (N,), of "train", "validation", "test", or `test`, (N,), booleans.
-    - For each part `train_features`, `train_labels`, and so on, as a run's `embeddings.npz` has them.
+    - For each part `train_features`, `train_labels`, and so on, as in a run's `embeddings.npz`.
 
-    A validation part is cut from the training part where there is none; without parts, a test part too. A file of
-    test samples only is evaluated by retrieval.
+    A missing validation part is cut from the training part; without parts, a test part too. A file with only test
+    samples is evaluated by retrieval.
 
-    Of pairs also `counterpart_features` (`test_counterpart_features`, ...), (N, D), row by row; optionally
-    `counterpart_ids`, and `items` and `counterpart_items`, (N,), equal for equal inputs, else told by equal features.
-    They need no labels; without these and without parts all are the test part.
+    Pairs also have `counterpart_features` (`test_counterpart_features`, ...), (N, D), row by row; optionally
+    `counterpart_ids`, and `items` and `counterpart_items`, (N,), equal for equal inputs; by default, for equal
+    features. Labels are optional; without labels and parts, all pairs are the test part.
 
     Args:
         path: The file, or a folder of them.
-        split: How parts are cut. None: `Stratified()`.
-        most: The largest number of samples of each part that are read. None: all.
+        split: The split that cuts parts. None: `Stratified()`.
+        most: The maximum number of samples read from each part. None: all.
 
     Raises:
         ValueError: There is no such file, it lacks a key, or features and labels disagree or aren't finite.
@@ -163,7 +163,7 @@ def vectors_in(arrays: Mapping[str, NDArray[Any]]) -> NDArray[Any] | None:
 
 
 def samples_of_arrays(arrays: dict[str, NDArray[Any]], path: Path, split: Split | None = None) -> list[Samples]:
-    """Return the samples of three parts, with features as inputs; memory-mapped arrays are not read."""
+    """Return the samples of the three parts, with features as inputs, without reading memory-mapped arrays."""
     together = [f"{part}_labels" for part in PARTS if f"{part}_features" in arrays]
     arrays = joined_arrays(arrays, path)
     key = next((name for name in NAMES if name in arrays), None)
@@ -240,7 +240,7 @@ def _check_part(arrays: Mapping[str, NDArray[Any]], part: str, first: str) -> No
 
 
 def joined_arrays(arrays: dict[str, NDArray[Any]], path: Path) -> dict[str, NDArray[Any]]:
-    """Concatenate the arrays of parts, renumbering classes by name; return arrays that are not by part unchanged."""
+    """Concatenate arrays given by part, renumbering classes by name; return other arrays unchanged."""
     part_names = [part for part in PARTS if f"{part}_features" in arrays]
     if not part_names or any(name in arrays for name in NAMES):
         return arrays
@@ -270,7 +270,7 @@ def joined_arrays(arrays: dict[str, NDArray[Any]], path: Path) -> dict[str, NDAr
 
 
 def _labels_together(arrays: Mapping[str, NDArray[Any]], part_names: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """Return the labels of all parts, and the class names if there are any, in whose order classes are numbered."""
+    """Return the labels of all parts and any class names, whose order gives the numbers of the classes."""
     labels = [arrays[f"{part}_labels"] for part in part_names]
     names = [words_of(arrays[f"{part}_names"], f"{part}_names") for part in part_names if f"{part}_names" in arrays]
     if not names:
@@ -284,7 +284,7 @@ def _labels_together(arrays: Mapping[str, NDArray[Any]], part_names: Sequence[st
 
 
 def _rows_together(arrays: Mapping[str, NDArray[Any]], part_names: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """Return the rows of all parts, so that samples and episodes are those of the run that they come from."""
+    """Return the rows of all parts, which keep samples and episodes the same as in their run."""
     rows = [arrays[f"{part}_rows"] for part in part_names if f"{part}_rows" in arrays]
     if [array.shape for array in rows] != [arrays[f"{part}_features"].shape[:1] for part in part_names]:
         return {}

@@ -1,4 +1,4 @@
-"""Features: vectors of samples with labels, checked once, their origin, subsamples of them, and their device."""
+"""Features: checked vectors of samples with labels, their origin, subsamples and device."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,13 +19,13 @@ from likewise.runs.scores import ENCODER, places_of
 MAX_NAMED_LABELS = 5  # of a sample
 CHECK_BATCH = 2**14  # samples at a time
 Bar = Callable[[Iterable[Any], str], Iterable[Any]]
-"""Wraps an iterable of an evaluation, with a description of what it does; as tqdm does."""
+"""A function that wraps an iterable of an evaluation, given a description of the work, as tqdm does."""
 CPU = torch.device("cpu")
-COPIES = 6  # of the features on a GPU: as they come, standardised, of a refit both once more, and some to spare
+COPIES = 6  # of the features on a GPU: original, standardised, both again for a refit, and some to spare
 
 
 def silent(walked: Iterable[Any], doing: str) -> Iterable[Any]:
-    """Show no progress."""
+    """Return the iterable without showing progress."""
     del doing
     return walked
 
@@ -33,11 +33,11 @@ def silent(walked: Iterable[Any], doing: str) -> Iterable[Any]:
 @final
 @dataclass(frozen=True)
 class Origin:
-    """The samples that features come from, and the encoder.
+    """The source samples of features, and their encoder.
 
     Args:
         samples: The samples of the part.
-        encode: Encodes inputs (N, ...), a tensor or `LazyInputs`, as these samples were: features (N, D), float32, CPU.
+        encode: Encodes inputs (N, ...), a tensor or `LazyInputs`, like these samples: features (N, D), float32, CPU.
 
     Example:
         >>> samples = Samples(torch.rand(3, 1, 4, 4), rows=torch.tensor([7, 2, 5]))
@@ -57,7 +57,7 @@ class Origin:
         return self.samples.input_shape
 
     def inputs(self, rows: Int[Tensor, " n"]) -> Tensor | LazyInputs:
-        """Return the inputs of samples, by their rows in the source, (N,); a ValueError if there is no such sample."""
+        """Return the inputs of samples, by their rows in the source, (N,); raise a ValueError if one is missing."""
         numbered = self.samples.numbered()
         index = places_of(rows, torch.as_tensor(numbered.rows))
         if missing := int((index < 0).sum()):
@@ -73,24 +73,24 @@ class Features:
 
     Args:
         vectors: Floating-point vectors, (N, D), finite; a tensor, or a NumPy array.
-        labels: Classes (N,), integers from 0; label sets (N, L), boolean; or None. Of the same kinds.
+        labels: Classes (N,), integers from 0; label sets (N, L), boolean; or None. Also a tensor or an array.
         names: The classes' or labels' names.
         rows: The samples' rows in their source, (N,). None: 0 to N - 1.
         part: "train", "validation" or "test".
         kind: "encoder", "as it began" or "raw inputs".
-        whole: How many samples each class or label has in the whole part, (C,), where these are a subset of it.
-        predictions: Scores of the classes or labels by a classifier that was trained with the encoder, (N, C).
+        whole: The number of samples of each class or label in the whole part, (C,), if these are a subset.
+        predictions: Scores of the classes or labels by a classifier trained with the encoder, (N, C).
         logits: Whether the predictions are logits: the sigmoid of each is the probability of its label.
-        one_unit: Whether the numbers have one unit, as weights of words do: a probe then divides all of them by one
-            number, and not each by its own spread, which would make rare words as large as frequent ones.
-        origin: The inputs and the encoder that the vectors come from, where at hand; neither saved nor pickled.
-        ids: What each sample is called, (N,). None: its row.
-        items: Which input each is, (N,): equal inputs have equal numbers. None: all differ.
-        counterparts: Features of the other side of pairs, (N, D), in the same order; None: there is no other side.
-        within: The coarser class that each class lies in, where the encoder was trained on these.
+        one_unit: Whether all features have one unit, such as word weights: a probe then divides them by one number, as
+            division by each feature's spread would make rare words as large as frequent ones.
+        origin: The inputs and the encoder of the vectors, if available; neither saved nor pickled.
+        ids: The ID of each sample, (N,). None: its row.
+        items: A number for each input, (N,), equal for equal inputs. None: all differ.
+        counterparts: Features of the other side of pairs, (N, D), in the same order. None: there is no other side.
+        within: The coarser class of each class, if the encoder was trained on coarser classes.
 
     Raises:
-        ValueError: Shapes or lengths disagree, labels are of another kind, or a vector isn't finite.
+        ValueError: Shapes or lengths disagree, labels are of the wrong kind, or a vector isn't finite.
 
     Example:
         >>> features = Features(torch.eye(3), torch.tensor([0, 1, 1]), ("cat", "dog"))
@@ -109,7 +109,7 @@ class Features:
     logits: bool = False
     one_unit: bool = False
     origin: Origin | None = field(default=None, compare=False, repr=False)
-    ids: Ids = None  # pyright: ignore[reportAssignmentType] - numbers are set where it is left out
+    ids: Ids = None  # pyright: ignore[reportAssignmentType] - numbers by default
     items: Int[Tensor, " n"] | None = None
     counterparts: "Features | None" = None
     within: Superclasses | None = None
@@ -159,7 +159,7 @@ class Features:
         return f"Features({self.part}: {count:,} × {width:,}{named}, {self.kind})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the origin out: features are pickled without their encoder and inputs."""
+        """Return the state without the origin: features are pickled without their encoder and inputs."""
         return {name: value for name, value in vars(self).items() if name != "origin"}
 
     def _checked(self, labels: Tensor) -> Tensor:
@@ -172,14 +172,14 @@ class Features:
         return labels.long()
 
     def __getitem__(self, index: Tensor) -> "Features":
-        """Take some of the samples, by their indices."""
+        """Return some of the samples, by their indices."""
         columns = {name: getattr(self, name) for name in ("labels", "predictions", "items", "counterparts")}
         beside = {name: None if column is None else column[index] for name, column in columns.items()}
         return replace(self, vectors=self.vectors[index], rows=self.numbers[index], ids=self.ids[index], **beside)
 
     @property
     def unique_index(self) -> tuple[Int[Tensor, " m"], Int[Tensor, " n"]]:
-        """The first row of each different input, (M,), and each row's place among these, (N,)."""
+        """The first row of each distinct input, (M,), and each row's index among these, (N,)."""
         every = torch.arange(len(self))
         if self.items is None:
             return every, every
@@ -187,12 +187,12 @@ class Features:
         return torch.full((len(occurring),), len(self)).scatter_reduce(0, places, every, "amin"), places
 
     def unique(self) -> "Features":
-        """Return each different input once, from its first row; for pairs, the inputs of this side."""
+        """Return each distinct input once, from its first row; for pairs, the inputs of this side."""
         return self if self.items is None else self[self.unique_index[0].sort().values]
 
     @property
     def predicted(self) -> Float[Tensor, "n c"]:
-        """The predictions, (N, C), where there are some."""
+        """The predictions, (N, C); a ValueError if there are none."""
         if self.predictions is None:
             raise ValueError("expected features with predictions, got none: a run with a classifier has them")
         return self.predictions
@@ -204,13 +204,13 @@ class Features:
 
     @property
     def classes(self) -> Int[Tensor, " n"]:
-        """The classes, (N,), of samples that have one each."""
+        """The classes, (N,), of samples with one each."""
         if self.labels is None or self.labels.ndim != 1:
             raise ValueError(f"expected samples with one class each, got {self.label_kind or 'no labels'}")
         return self.labels
 
     def as_trained(self) -> "Features":
-        """Return the features with the classes that the encoder was trained on, where these are coarser."""
+        """Return the features with the encoder's training classes, if these are coarser."""
         coarse = self.within
         if coarse is None:
             return self
@@ -221,17 +221,17 @@ class Features:
 
     @property
     def groups(self) -> Int[Tensor, " n"]:
-        """The classes, (N,), where turns of a class are one: what intervals over classes are over."""
+        """The classes, (N,), with rotated copies of a class as one: the groups for intervals over classes."""
         return unturned(self.names)[self.classes]
 
     def groups_of(self, rows: Int[Tensor, " m"]) -> Int[Tensor, " k"]:
-        """Return the `groups` of some samples, by their rows; rows that are missing are left out."""
+        """Return the `groups` of some samples, by their rows; missing rows are left out."""
         index = places_of(rows, self.numbers)
         return self.groups[index[index >= 0]]
 
     @property
     def sets(self) -> Bool[Tensor, "n l"]:
-        """The label sets, (N, L), of samples that have them."""
+        """The label sets, (N, L), of samples with label sets."""
         if self.labels is None or self.labels.ndim != 2:
             raise ValueError(f"expected samples with label sets, got {self.label_kind or 'no labels'}")
         return self.labels
@@ -266,7 +266,7 @@ class Features:
 
 
 class FeatureParts(NamedTuple):
-    """Features of the three parts: learned from, chosen by, and reported on; one may be empty."""
+    """Features of the three parts, for learning, choosing settings and reporting; one may be empty."""
 
     train: Features
     validation: Features
@@ -278,12 +278,12 @@ class FeatureParts(NamedTuple):
 
     @property
     def closed(self) -> bool:
-        """Whether the test classes are those of the training part; if not, no classifier can predict them."""
+        """Whether the training part has all test classes; if not, no classifier can predict them."""
         return closed(self.train, self.test)
 
 
 def closed(train: Features | Samples, test: Features | Samples) -> bool:
-    """Return whether test classes are those of the training part."""
+    """Return whether the training part has all test classes."""
     fewer = min(len(train.names), len(test.names))
     if train.names[:fewer] != test.names[:fewer]:
         return False
@@ -293,13 +293,13 @@ def closed(train: Features | Samples, test: Features | Samples) -> bool:
 
 
 def labelled_validation(validation: Features) -> Features:
-    """Return what settings are chosen by: nothing, where no validation sample has a label."""
+    """Return the validation samples for choosing settings: none, if no sample has a label."""
     blank = validation.label_kind == "label sets" and not bool(validation.sets.any())
     return validation[torch.arange(0)] if blank else validation
 
 
 def joined(first: Features, second: Features) -> Features:
-    """Put the samples of two parts with the same classes together; the result has neither predictions nor origin."""
+    """Join the samples of two parts with the same classes; the result has neither predictions nor origin."""
     labels = None if first.labels is None or second.labels is None else torch.cat([first.labels, second.labels])
     vectors = torch.cat([first.vectors, second.vectors])
     items = None if first.items is None or second.items is None else torch.cat([first.items, second.items])
@@ -325,7 +325,7 @@ def label_words(features: Features, most: int = MAX_NAMED_LABELS) -> list[str]:
 
 
 def id_words(features: Features) -> list[str]:
-    """Return what samples are called on a page: their ids; numbers are preceded by "id" or "row"."""
+    """Return the ids of samples as shown on a page; numbers are preceded by "id" or "row"."""
     number = "row" if features.ids.plain else "id"
     return [f"{number} {name}" if name.isdecimal() else name for name in features.ids]
 
@@ -340,18 +340,18 @@ def _tensor(values: Any, name: str) -> Tensor:
 
 
 class Subsample(NamedTuple):
-    """Samples of a part, and how many each class or label has in the whole part, (C,), where they are a subset."""
+    """Samples of a part; for a subset, also the number per class or label in the whole part, (C,)."""
 
     samples: Samples
     whole: Int[Tensor, " c"] | None = None
 
     def of(self, features: Features) -> Features:
-        """Return features of these samples with the counts of the whole part that they come from."""
+        """Return features of these samples with the counts of the whole part."""
         return features if self.whole is None else replace(features, whole=self.whole)
 
 
 def capped(parts: Sequence[Samples], most: int | None) -> list[Subsample]:
-    """Subsample each of three parts to `most`; classes that are not trained on stay whole."""
+    """Subsample each of three parts to `most`; classes without training samples stay whole."""
     train, validation, test = (part.as_evaluated().numbered() for part in parts)
     new = test.label_kind == "classes" and not closed(train, test)
     subsamples: list[Subsample] = []

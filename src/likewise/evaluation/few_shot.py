@@ -1,4 +1,4 @@
-"""Few-shot episodes: classify samples of a few new classes from a few samples of each."""
+"""Few-shot episodes: classification of samples of a few new classes from a few samples of each."""
 
 import warnings
 from collections.abc import Sequence
@@ -32,26 +32,26 @@ class FewShot(Evaluation):
     """Classify the queries of episodes by the nearest class mean of their support.
 
     An episode is drawn from the test part: N classes, K samples of each to learn from, and Q others of each to
-    classify. The episodes depend on the labels and the seed alone, so that all encoders get the same ones.
+    classify. The episodes depend on the labels and the seed alone: all encoders get the same ones.
 
-    - cosine: a query is nearest to the class with the highest cosine of its features and the class's mean features.
-    - centred cosine: likewise, after the mean of the training features is taken off, and all have length 1.
-    - euclidean: the class with the smallest distance.
+    - cosine: the nearest class is the one whose mean features have the highest cosine with the query's.
+    - centred cosine: the same, after subtracting the mean training features and scaling to length 1.
+    - euclidean: the nearest class is the one whose mean features are at the smallest distance.
 
-    Intervals are over classes, as other classes would have given another accuracy: the jackknife over classes and
-    Student's quantile; where every episode has all classes, over the accuracies of classes. The turns of a class count
-    as one. A note has the narrower interval over episodes, which papers report.
+    Intervals are over classes, as other classes would have given another accuracy: the jackknife over classes with
+    Student's quantile; if every episode has all classes, over the accuracies of classes. Rotated copies of a class
+    count as one. A note has the narrower interval over episodes, as reported in papers.
 
     Args:
-        ways: N, classes of an episode; or several numbers. None: 5, or as many as there are.
-        shots: K, samples of each class to learn from; or several numbers.
-        queries: Q, samples of each class to classify. None: 15, or as many as every class has beside its shots.
-        episodes: How many episodes.
-        distance: How near a query is to a class. None: chosen on the validation part, for each N and K, with fewer
-            classes and queries where it has fewer.
-        classifier: "nearest mean", or "logistic regression", fitted in every episode to the features of the support,
-            made as the distance says: of length 1 for the cosines, around the mean of the support for euclidean.
-        penalty: λ of the logistic regression, λ/2·‖W‖² beside the sum of cross-entropies: 1/C of scikit-learn.
+        ways: N, the classes of an episode, or several numbers. None: 5, or all classes if they are fewer.
+        shots: K, the samples of each class to learn from, or several numbers.
+        queries: Q, the samples of each class to classify. None: 15, or as many as every class has besides its shots.
+        episodes: The number of episodes.
+        distance: The distance from a query to a class. None: chosen on the validation part, for each N and K, with
+            fewer classes and queries if it has fewer.
+        classifier: "nearest mean", or "logistic regression", fitted in every episode to the support's features: scaled
+            to length 1 for the cosines, relative to the support's mean for euclidean.
+        penalty: λ of the logistic regression, λ/2·‖W‖² beside the sum of cross-entropies: 1/C in scikit-learn.
         seed: Seed of the episodes.
 
     Memory:
@@ -115,13 +115,13 @@ class FewShot(Evaluation):
         return None
 
     def _shapes_for(self, test: Features) -> list[EpisodeShape]:
-        """Return the episode shapes of a part; ways and queries that weren't given are limited to what it has."""
+        """Return the episode shapes for a part; default ways and queries are limited to its classes and samples."""
         fits = [fitted(test.counts, shape, dict(self._given)) for shape in self.shapes]
         return [shape._replace(queries=min(shape.queries for shape in fits)) for shape in fits]
 
     @classmethod
     def default_for(cls, parts: FeatureParts) -> tuple[Self | None, str]:
-        """Return the episodes of new classes, as far as there are samples, and what is left out and why."""
+        """Return episodes of new classes, reduced to the available samples, and a note on omissions."""
         test = parts.test
         if test.label_kind != "classes" or len(test) == 0 or parts.closed:
             return None, ""
@@ -170,7 +170,7 @@ class FewShot(Evaluation):
         if self.classifier == "logistic regression" and distance == "cosine":
             vectors = functional.normalize(vectors, dim=1)
         numbers = shape.samples * vectors.shape[1]
-        if self.classifier != "nearest mean":  # copies and matrices of the fit, of 8 bytes
+        if self.classifier != "nearest mean":  # copies and matrices of the fit, in float64
             numbers = 3 * numbers + 12 * (shape.ways * shape.shots) ** 2
         size = max(1, NUMBERS // numbers)
         batches = progress(rows.split(size), f"{self.name}, {metric}, {part.part}")
@@ -181,11 +181,11 @@ class FewShot(Evaluation):
             unconverged = f"{late:,} of {shape.episodes:,} classifiers had not converged"
             class_notes.append(f"{unconverged}: raise the penalty, {self.penalty:g}")
             warnings.warn(f"{metric}, {part.part}: {class_notes[-1]}", stacklevel=2)
-        digest = blake2b(repr((self.seed, tuple(shape))).encode(), digest_size=4)  # of what the episodes depend on
+        digest = blake2b(repr((self.seed, tuple(shape))).encode(), digest_size=4)  # identifies the episodes
         digest.update(part.classes.numpy().tobytes() + part.numbers.numpy().tobytes())
         accuracy = shares.mean(dim=1)
         mean, different = float(accuracy.mean()), len(classes.unique())
-        spread = f"± {100 * (student(accuracy)[1] - mean):.2f} points over {shape.episodes:,} episodes"  # of papers
+        spread = f"± {100 * (student(accuracy)[1] - mean):.2f} points over {shape.episodes:,} episodes"  # as in papers
         bounds = over_classes_of_episodes(accuracy, classes) or over_classes(shares.flatten(), classes.flatten())
         score = ScoreCollector(self.name, part, {"distance": distance}).add(
             Metric(metric, selects=True),
@@ -203,11 +203,11 @@ class FewShot(Evaluation):
     def _right(
         self, features: Float[Tensor, "e n s d"], shape: EpisodeShape, distance: Distance
     ) -> tuple[Float[Tensor, "e n"], Bool[Tensor, " e"]]:
-        """Return of each episode the share of each class's queries that are right, and whether its classifier fits."""
+        """Return each episode's share of right queries per class, and whether its classifier has converged."""
         support, queries = features[:, :, : shape.shots], features[:, :, shape.shots :].flatten(1, 2)
         converged = torch.ones(len(features), dtype=torch.bool)
         if self.classifier == "logistic regression":
-            if distance == "euclidean":  # without a bias the origin matters: that of the episode's support
+            if distance == "euclidean":  # without a bias the origin matters: the support's mean
                 origin = support.mean(dim=(1, 2), keepdim=True)
                 support, queries = support - origin, queries - origin.squeeze(2)
             scores, converged = episode_probe(support, queries, self.penalty)
@@ -220,10 +220,10 @@ class FewShot(Evaluation):
 def nearest_means(
     means: Float[Tensor, "e n d"], queries: Float[Tensor, "e q d"], distance: Distance
 ) -> Float[Tensor, "e q n"]:
-    """Return how near queries are to class means: −‖q − m‖² + ‖q‖², or q·m/‖m‖ less its mean over an episode's classes.
+    """Return scores of queries for class means: −‖q − m‖² + ‖q‖², or q·m/‖m‖ less its mean over an episode's classes.
 
-    Classes of tight clusters have cosines that differ by less than float32 holds. So their common mean is
-    subtracted from the class means, in float64, before these are multiplied by the queries.
+    For tight clusters, cosines with the classes differ by less than float32 resolves. The classes' common mean is
+    therefore subtracted from the class means, in float64, before multiplication by the queries.
     """
     if distance == "euclidean":
         return 2 * queries @ means.mT - means.square().sum(dim=2).unsqueeze(1)
@@ -232,7 +232,7 @@ def nearest_means(
 
 
 def as_compared(vectors: Float[Tensor, "m d"], train: Float[Tensor, "n d"], distance: Distance) -> Float[Tensor, "m d"]:
-    """Return features as a distance compares them."""
+    """Return features prepared for a distance."""
     if distance == "euclidean":  # a common origin changes no distance, and a near one loses no digits
         return vectors - vectors.mean(dim=0)
     if distance == "cosine":

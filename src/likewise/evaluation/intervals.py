@@ -1,4 +1,4 @@
-"""95 % intervals: of a share, a mean, a median, a mean over classes, of paired differences, and by the bootstrap."""
+"""95 % intervals of shares, means, medians, means over classes and paired differences, and bootstrap samples."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -14,16 +14,16 @@ from likewise.runs.scores import Outcomes, places_of
 
 Z_95 = 1.959963984540054  # the standard normal's 97.5 % quantile
 RESAMPLES = 1000  # of a bootstrap
-NO_WIDTH = 1e-9  # of an interval: what rounding leaves
+NO_WIDTH = 1e-9  # of an interval; a narrower one is due to rounding
 BLOCK = 2**22  # indices of resamples at a time: 32 MiB
 
 
 def wilson(correct: float, count: float) -> tuple[float, float]:
-    """Wilson's score interval of a share, good for small counts and shares near 0 or 1.
+    """Return Wilson's score interval of a share, good for small counts and shares near 0 or 1.
 
         (p + z²/2n ± z·sqrt(p(1 - p)/n + z²/4n²)) / (1 + z²/n)
 
-    p is `correct`, of classes the sum of their shares, divided by n, the `count` (E. B. Wilson, Probable Inference,
+    p is `correct`, for classes the sum of their shares, divided by the `count`, n (E. B. Wilson, Probable Inference,
     the Law of Succession, and Statistical Inference, 1927).
     """
     if not 0 <= correct <= count or count == 0:
@@ -37,9 +37,9 @@ def wilson(correct: float, count: float) -> tuple[float, float]:
 
 
 def share(right: Bool[Tensor, " m"], groups: Int[Tensor, " m"] | None = None) -> tuple[float, float, float, int]:
-    """Return the share of samples that are right, Wilson's interval, and how many samples there are.
+    """Return the share of right samples, Wilson's interval, and the number of samples.
 
-    Samples of one group depend on each other: Wilson's interval is then for as many as `independent` counts.
+    Samples of one group depend on each other: the interval is then for the effective sample size of `independent`.
     """
     mean, count = int(right.sum()) / len(right), len(right)
     size = count if groups is None else independent(right, groups)
@@ -47,12 +47,12 @@ def share(right: Bool[Tensor, " m"], groups: Int[Tensor, " m"] | None = None) ->
 
 
 def independent(right: Bool[Tensor, " m"], groups: Int[Tensor, " m"]) -> float:
-    """Return the effective sample size: how many independent samples would estimate the share as well as these groups.
+    """Return the effective sample size: the number of independent samples that would estimate the share as well.
 
         (p(1 - p)/v + 1) · (t_{n-1}/t_{C-1})²,   v the variance of p in `over_classes`, t the 97.5 % quantiles
 
-    and n at most: it is n where each sample is a group. Where all agree, so that v is 0, it is the number of groups C
-    (E. L. Korn and B. I. Graubard, Confidence intervals for proportions with small expected number of positive counts
+    and at most n, its value if each sample is a group. Where all samples agree, v is 0, and it is the number of groups
+    C (E. L. Korn and B. I. Graubard, Confidence intervals for proportions with small expected number of positive counts
     estimated from survey data, 1998).
     """
     size, count, p = len(right), len(groups.unique()), float(right.double().mean())
@@ -64,13 +64,13 @@ def independent(right: Bool[Tensor, " m"], groups: Int[Tensor, " m"]) -> float:
 
 
 def mean_within(values: Float[Tensor, " m"], most: float = 1.0) -> tuple[float, float, float, int]:
-    """Return the mean of numbers from 0 to `most`, Student's interval within these, and how many numbers there are."""
+    """Return the mean of numbers from 0 to `most`, Student's interval within this range, and their count."""
     low, high = student(values)
     return float(values.mean()), max(0.0, low), min(most, high), len(values)
 
 
 def student(values: Sequence[float] | Float[Tensor, " m"]) -> tuple[float, float]:
-    """Student's t interval of a mean, mean ± t·s/sqrt(m); one value has no spread, and its interval is infinite."""
+    """Return Student's t interval of a mean, mean ± t·s/sqrt(m); for one value, without spread, it is infinite."""
     numbers = torch.as_tensor(values, dtype=torch.float64)
     mean = float(numbers.mean())
     if len(numbers) < 2:
@@ -82,12 +82,12 @@ def student(values: Sequence[float] | Float[Tensor, " m"]) -> tuple[float, float
 def median(
     values: Float[Tensor, " m"], least: float, most: float, groups: Int[Tensor, " m"] | None = None
 ) -> tuple[float, float, float, int]:
-    """Return the median of numbers, its interval between two of them, and how many numbers there are.
+    """Return the median of numbers, an interval between two of them, and their count.
 
         from the j-th smallest to the j-th largest,   j the largest with P(B < j) ≤ 2.5 %,   B binomial of m and 1/2
 
     With fewer than 6 numbers there is no such j: the interval is from `least` to `most`, the range of the numbers. For
-    numbers in groups, j/m is that of the effective sample size of the share up to the median; see `independent`. The
+    numbers in groups, j/m is from the effective sample size of the share up to the median; see `independent`. The
     source is W. R. Thompson, On confidence ranges for the median and other expectation distributions, 1936.
     """
     from scipy.stats import binom  # noqa: PLC0415 - comes with scikit-learn, and takes a second to import
@@ -101,15 +101,15 @@ def median(
 
 
 def weighted_mean_interval(values: Float[Tensor, " m"], count: float) -> tuple[float, float]:
-    """Interval of a weighted mean of numbers from 0 to 1, also where few count, and where the mean is near 0 or 1.
+    """Return the interval of a weighted mean of numbers from 0 to 1, valid for few numbers and means near 0 or 1.
 
-    It is that of the same mean with two more ones and two more zeros. With mean x and standard error s of the values,
-    one pseudo-value a sample, and n numbers of equal weight that would vary as much, 1/Σ w² with weights that sum to 1:
+    It is the interval of the same mean with two more ones and two more zeros. With mean x and standard error s of the
+    values, one pseudo-value per sample, and effective sample size n, 1/Σ w² for weights that sum to 1:
 
         x' = (n·x + 2)/(n + 4),   x' ± z·sqrt(n²s² + n(x - x')² + 2x'² + 2(1 - x')²)/(n + 4)
 
-    Sources: of shares, A. Agresti and B. A. Coull, Approximate is better than "exact" for interval estimation of
-    binomial proportions, 1998; of n, L. Kish, Survey Sampling, 1965.
+    Sources: for shares, A. Agresti and B. A. Coull, Approximate is better than "exact" for interval estimation of
+    binomial proportions, 1998; for n, L. Kish, Survey Sampling, 1965.
     """
     numbers = values.double()
     mean = min(max(float(numbers.mean()), 0.0), 1.0)
@@ -121,13 +121,13 @@ def weighted_mean_interval(values: Float[Tensor, " m"], count: float) -> tuple[f
 
 
 def over_classes(values: Float[Tensor, " m"], classes: Int[Tensor, " m"]) -> tuple[float, float]:
-    """Interval of a mean whose samples come in classes, which are themselves a sample of all classes.
+    """Return the interval of a mean over samples whose classes are themselves a sample of all classes.
 
         m̄ ± t·sqrt(C/(C - 1) · Σ_c (Σ_{i∈c} (x_i - m̄))²) / n,   C classes, n samples
 
-    Where classes differ, it is wider than the interval over samples: other classes would have given another mean. It
-    is the cluster-robust variance of K.-Y. Liang and S. L. Zeger, Longitudinal data analysis using generalized linear
-    models, 1986.
+    Where classes differ, it is wider than the interval over samples: other classes would have given another mean. The
+    source of the cluster-robust variance is K.-Y. Liang and S. L. Zeger, Longitudinal data analysis using generalized
+    linear models, 1986.
     """
     mean = float(values.double().mean())
     groups, members = classes.unique(return_inverse=True)
@@ -140,38 +140,39 @@ def over_classes(values: Float[Tensor, " m"], classes: Int[Tensor, " m"]) -> tup
 
 
 def of_share(bounds: tuple[float, float], mean: float, count: int) -> tuple[float, float]:
-    """Return the interval of a share, cut to [0, 1]; Wilson's where all agree exactly, as it would have no width."""
+    """Return the interval of a share, clipped to [0, 1]; Wilson's where exact agreement leaves it without width."""
     low, high = wilson(mean * count, count) if bounds[1] - bounds[0] < NO_WIDTH else bounds
     return max(0.0, low), min(1.0, high)
 
 
 def mean_share(values: Float[Tensor, " m"], groups: Int[Tensor, " m"] | None = None) -> tuple[float, float, float, int]:
-    """Return the mean of shares, its interval over samples or over groups of them, and how many shares there are."""
+    """Return the mean of shares, its interval over samples or over groups of them, and the number of shares."""
     mean, size = float(values.mean()), len(values) if groups is None else len(groups.unique())
     bounds = student(values) if groups is None else over_classes(values, groups)
     return mean, *of_share(bounds, mean, size), len(values)
 
 
 def over_classes_of_episodes(values: Float[Tensor, " e"], classes: Int[Tensor, "e n"]) -> tuple[float, float] | None:
-    r"""Interval of a mean over episodes of a few classes each, which are themselves a sample of all classes.
+    r"""Return the interval of a mean over episodes of a few classes each, themselves a sample of all classes.
 
-    With C classes, m̄ the mean, m̄_c that of the episodes with class c, and p the share of episodes that have a class, on
-    average over classes, leaving class c out would change the mean by −p/(1 − p)·(m̄_c − m̄). The jackknife's variance is
+    With C classes, the mean m̄, the mean m̄_c of the episodes with class c, and p the share of episodes with a class,
+    on average over classes, leaving class c out would change the mean by −p/(1 − p)·(m̄_c − m̄). The jackknife's
+    variance is
 
     $$
     \frac{C - 1}{C} \sum_c \Bigl( \frac{p}{1 - p} (\bar m_c - \bar m) \Bigr)^2
     $$
 
-    less the share of it that comes from drawing finitely many episodes; that of the mean itself is added. Student's
-    quantile has C − 1 degrees of freedom. With N different classes in every episode p is N/C; one that is there twice
-    counts once. None where every episode has all classes, so that there is nothing to leave out. The delete-one
-    jackknife is that of B. Efron and C. Stein, The jackknife estimate of variance, 1981.
+    less its part due to drawing finitely many episodes, plus the variance of the mean. Student's quantile has C − 1
+    degrees of freedom. With N different classes in every episode p is N/C; a repeated class counts once. None where
+    every episode has all classes, and none can be left out. The source of the delete-one jackknife is B. Efron and C.
+    Stein, The jackknife estimate of variance, 1981.
     """
     values = values.double()
     episodes = len(values)
     occurring, members = classes.unique(return_inverse=True)
     count = len(occurring)
-    pairs = (torch.arange(episodes).unsqueeze(1) * count + members).unique()  # an episode and a class that it has
+    pairs = (torch.arange(episodes).unsqueeze(1) * count + members).unique()  # each episode with each of its classes
     if len(pairs) == episodes * count or episodes < 2:
         return None
     mean, spread = float(values.mean()), float(values.var())
@@ -187,9 +188,9 @@ def over_classes_of_episodes(values: Float[Tensor, " e"], classes: Int[Tensor, "
 
 
 def bootstrap_indices(*counts: int, seed: int = 0, times: int = RESAMPLES) -> Iterator[tuple[Int[Tensor, "b n"], ...]]:
-    """Yield the indices, (b, count) of each set, of some bootstrap samples at a time: about 2²² indices.
+    """Yield bootstrap samples in batches of about 2²² indices, (b, count) for each set.
 
-    A sample has as many with replacement as there are, independently in each set, the same for the same seed.
+    Each set is resampled to its own size, with replacement and independently; the seed fixes the samples.
     """
     generator = torch.Generator().manual_seed(seed)
     block = max(1, BLOCK // max(1, sum(counts)))
@@ -201,16 +202,16 @@ def bootstrap_indices(*counts: int, seed: int = 0, times: int = RESAMPLES) -> It
 @final
 @dataclass(frozen=True)
 class Difference:
-    """One mean less another, on the same samples.
+    """The difference of two means on the same samples.
 
     Args:
         value: The difference.
         low: Lower end of its 95 % interval.
         high: Upper end.
-        count: Samples that both have.
+        count: The number of common samples.
         gained: Samples for which the first is better.
         lost: Samples for which the second is better.
-        classes: How many classes or groups the interval is over; None where it is over samples or episodes.
+        classes: The number of classes or groups that the interval is over; None for samples or episodes.
     """
 
     value: float
@@ -223,21 +224,21 @@ class Difference:
 
 
 def paired_difference(first: Outcomes, second: Outcomes, classes: Int[Tensor, " m"] | None = None) -> Difference:
-    """Compare two predictors on the samples that both were evaluated on.
+    """Compare two predictors on their common samples.
 
-    Outcomes of 0 or 1: with b samples that only the first has right, c that only the second, n in all, and half a
-    sample added to each of the four cells (n' = n + 2):
+    For outcomes of 0 or 1, with b samples that only the first predicts right, c that only the second does, n in all,
+    and half a sample added to each of the four cells (n' = n + 2):
 
         d = (b - c)/n',   d ± z·sqrt(b + c + 1 - (b - c)²/n') / n'
 
-    Other outcomes: Student's interval of the differences. With classes, groups of queries, or episodes whose classes
-    are known, that over these. Where every episode has all classes, it is of the differences of the classes' shares,
-    and from -1 to 1 if these are not known. Where all agree exactly, it is that of as many outcomes of 0 or 1.
+    Other outcomes have Student's interval of the differences, over classes, groups of queries or episodes with known
+    classes, if given. If every episode has all classes, it is over the differences of the classes' shares, or from -1
+    to 1 if the shares are unknown. Where all agree exactly, it is the interval of as many outcomes of 0 or 1.
 
     Args:
         first: The outcomes to compare.
-        second: What to compare them with.
-        classes: The class of each of the first's samples, where other classes might have been tested, (m,).
+        second: The outcomes to compare with.
+        classes: The class of each of the first's samples, (m,), if other classes might have been tested.
 
     Raises:
         ValueError: The two share no sample.
@@ -283,7 +284,7 @@ def paired_difference(first: Outcomes, second: Outcomes, classes: Int[Tensor, " 
 def _of_shares(
     first: Outcomes, second: Outcomes, places: tuple[Tensor, Tensor], classes: Int[Tensor, "e n"]
 ) -> tuple[float, float]:
-    if first.shares is None or second.shares is None:  # then nothing tells how classes differ
+    if first.shares is None or second.shares is None:  # the differences of classes are unknown
         return -math.inf, math.inf
     apart = first.shares[places[0]].double() - second.shares[places[1]].double()
     return over_classes(apart.flatten(), classes.flatten())
@@ -298,6 +299,6 @@ def _matched_interval(gained: float, lost: float, count: int) -> tuple[float, fl
 
 @cache
 def _t(degrees: int) -> float:
-    from scipy.special import stdtrit  # noqa: PLC0415 - comes with scikit-learn, a quarter of scipy.stats' import
+    from scipy.special import stdtrit  # noqa: PLC0415 - comes with scikit-learn; a quarter of scipy.stats' time
 
     return float(stdtrit(degrees, 0.975))

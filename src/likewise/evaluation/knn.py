@@ -1,4 +1,4 @@
-"""k nearest neighbours: do the training samples nearest to a sample have its class, or labels; prediction by them."""
+"""k nearest neighbours: evaluation of features by, and prediction from, the classes or labels of training samples."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,8 +21,8 @@ WEIGHTS: tuple[Weights, ...] = get_args(Weights)
 KS = (1, 3, 5, 10, 20, 50, 100, 200)
 TEMPERATURE = 0.07
 LABELS = 2**22  # of neighbours at a time: 16 MiB in float32
-DOUBLINGS = 3  # of k that one search is made for
-TIE_BREAK = 1e-6  # what similarity adds to a uniform vote: equal votes go to the class whose neighbours are nearer
+DOUBLINGS = 3  # of k in one search
+TIE_BREAK = 1e-6  # weight of similarity in a uniform vote: equal votes go to the class with nearer neighbours
 
 
 @final
@@ -31,24 +31,24 @@ class KNN(Evaluation):
 
         argmax_c Σ_{j ∈ k nearest, y_j = c} w_j,   w_j = 1, or exp(s_j/temperature) by similarity
 
-    Label sets: the score of a label is the share of the neighbours' weight that has it; settings are chosen by mAP.
+    For label sets, a label's score is its share of the neighbours' weight; settings are chosen by mAP.
 
     Args:
-        k: How many neighbours vote. None: chosen on validation among 1, 3, 5, 10, 20, 50, 100, 200, and further by
-            doubling while the largest is best. With equal scores, the smallest.
+        k: The number of voting neighbours. None: chosen on validation among 1, 3, 5, 10, 20, 50, 100, 200, and further
+            by doubling while the largest is best. Ties go to the smallest.
         weights: "uniform", or "similarity", which gives closer neighbours more weight. None: chosen on validation.
-        temperature: Temperature of the weights by similarity.
-        gallery_includes_queries: Whether the test samples are among the training samples: each one's own row is then
-            left out. Otherwise a note counts equal rows, and of many a warning.
+        temperature: Temperature of the similarity weights.
+        gallery_includes_queries: Whether the test samples are among the training samples: each sample's own row is then
+            left out. Otherwise a note counts equal rows, with a warning if there are many.
 
     Raises:
-        ValueError: k, weights or temperature have no meaning.
+        ValueError: k, weights or temperature is invalid.
 
     Memory:
         O((N + M)·D) and one tile of similarities.
 
     Source:
-        Weights by similarity with temperature 0.07: Z. Wu et al., Unsupervised Feature Learning via Non-Parametric
+        Similarity weights with temperature 0.07: Z. Wu et al., Unsupervised Feature Learning via Non-Parametric
         Instance Discrimination, 2018.
 
     Example:
@@ -162,7 +162,7 @@ class KNN(Evaluation):
         progress: Bar = silent,
         doing: str = name,
     ) -> Iterator[tuple[slice, Setting, Float[Tensor, "chunk c"]]]:
-        """Yield slices of samples and, for every k and kind of weights, votes or shares as `_votes` has them."""
+        """Yield slices of samples and, for every k and kind of weights, the votes or shares from `_votes`."""
         neighbours = nearest(vectors, train.vectors, max(ks), own_index=own_index, progress=progress, doing=doing)
         for part, similarities, indices in neighbours:
             for weighting in kinds:
@@ -184,7 +184,7 @@ class KNN(Evaluation):
 @final
 @dataclass(frozen=True, repr=False)
 class NeighbourPredictor(Predictor):
-    """Predicts by the share of the votes of the k nearest training samples, as `KNN` does.
+    """A predictor by the shares of votes of the k nearest training samples, as in `KNN`.
 
         score_c = Σ_{j ∈ k nearest, c ∈ y_j} w_j / Σ_{j ∈ k nearest} w_j,   w_j = 1 or exp(s_j/temperature)
 
@@ -201,7 +201,7 @@ class NeighbourPredictor(Predictor):
         cls, train: Features, k: int, weights: Weights, temperature: float = TEMPERATURE,
         validation: Features | None = None,
     ) -> "NeighbourPredictor":  # fmt: skip
-        """Make it, and choose thresholds of labels on validation samples, which are not among those that vote."""
+        """Return a predictor, with thresholds of labels chosen on validation samples, which don't vote."""
         made = cls(KNN.name, train.names, train.vectors.shape[1], train, min(k, len(train)), weights, temperature)
         if train.label_kind == "classes":
             return made
@@ -225,9 +225,9 @@ class NeighbourPredictor(Predictor):
 def _elected(
     classes: Int[Tensor, "m k"], weights: Mapping[Weights, Float[Tensor, "m k"]], ks: Sequence[int]
 ) -> Iterator[tuple[Setting, Int[Tensor, " m"]]]:
-    """Yield for every k and kind of weights the classes that the nearest k elect, (m,), given those of neighbours.
+    """Yield for every k and kind of weights the classes elected by the nearest k, (m,), given the neighbours' classes.
 
-    They are numbered within each row, so that votes take O(m·k) for any number of classes.
+    Classes are numbered within each row: votes take O(m·k) for any number of classes.
     """
     ordered, order = classes.sort(dim=1)
     rank = torch.zeros_like(ordered)
@@ -245,7 +245,7 @@ def _elected(
 def _votes(
     train: Features, indices: Int[Tensor, "m k"], weights: Float[Tensor, "m k"], ks: Sequence[int]
 ) -> Iterator[tuple[int, Float[Tensor, "m c"]]]:
-    """Yield for every k the votes of the nearest k for each class, or the share of their weight that has each label."""
+    """Yield for every k the votes of the nearest k for each class, or the share of their weight with each label."""
     sets = train.sets.float().to(indices.device) if train.label_kind == "label sets" else None
     votes = torch.zeros(len(indices), len(train.names), dtype=torch.float64, device=indices.device)
     votes = votes if sets is None else votes.float()

@@ -1,15 +1,15 @@
 """Metrics of label sets as means over samples: average precision, F1, thresholds, rankings, with ties handled exactly.
 
-A metric such as F1 is no mean over samples, but a smooth function θ(w) of how much each of M samples weighs. Its
-pseudo-values θ + M·∂θ/∂w_i, at w = 1, have θ as their mean, and their standard error is that of θ: the infinitesimal
-jackknife (B. Efron, The Jackknife, the Bootstrap and Other Resampling Plans, 1982, chapter 6). So every metric here
-gives one value a sample, and intervals and paired differences are those of means.
+A metric such as F1 is not a mean over samples, but a smooth function θ(w) of the weights of M samples. Its
+pseudo-values θ + M·∂θ/∂w_i, at w = 1, have mean θ, and their standard error is the standard error of θ: the
+infinitesimal jackknife (B. Efron, The Jackknife, the Bootstrap and Other Resampling Plans, 1982, chapter 6). Every
+metric here therefore gives one value per sample, and intervals and paired differences are computed as for means.
 
-Average precision is a mean over the samples with the label, and F1 one over the samples that have it or are predicted
-to. Where these are few, pseudo-values vary less than the metric does: those of a label with one sample don't vary at
-all. So deviations of a label are enlarged by n/(n - 1), at most 2, in their variance, where n samples count; and a mean
-over labels has 1/n of the variance between the labels on top, which no more than replaces what n = 1 hides. Both change
-no mean, and vanish where samples are many. See `weighted_mean_interval` for the interval.
+Average precision is a mean over the samples with the label, F1 over the samples with a true or predicted label. With
+few such samples, pseudo-values vary less than the metric: with one, they don't vary at all. The variance of a label
+with n such samples is therefore multiplied by n/(n - 1), at most 2. A mean over labels also gets 1/n of the variance
+between labels, no more than the variance hidden at n = 1. Neither correction changes a mean, and both vanish for many
+samples. See `weighted_mean_interval` for the interval.
 """
 
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 NUMBERS = 2**22  # scores sorted at a time: 32 MiB in float64
-MAX_ENLARGEMENT = 2  # of the variance, a factor
-MIN_SAMPLES = 5  # samples that count, for a difference of two predictors
+MAX_ENLARGEMENT = 2  # of the variance, as a factor
+MIN_SAMPLES = 5  # contributing samples, for comparing two predictors
 
 
 def average_precisions(scores: Float[Tensor, "m l"], labels: Bool[Tensor, "m l"]) -> Float[Tensor, "m l"]:
-    """Return pseudo-values of the average precision of each label, whose mean over samples it is, float64.
+    """Return pseudo-values of each label's average precision, which is their mean over samples, float64.
 
         AP = 1/P Σ_{j positive} A_j / B_j,   B_j = |{i: s_i ≥ s_j}|,  A_j = |{i positive: s_i ≥ s_j}|
 
@@ -41,7 +41,7 @@ def average_precisions(scores: Float[Tensor, "m l"], labels: Bool[Tensor, "m l"]
         above = end.double()
         precision = positive.cumsum(dim=1).gather(1, end - 1) / above
         average_precision = (positive * precision).sum(dim=1, keepdim=True) / positives
-        # how AP changes where a sample weighs more: as a positive itself, and in A and B of all positives below it
+        # the change of AP with a sample's weight: as a positive itself, and in A and B of all positives below it
         own_change = positive * (precision - average_precision)
         gained = _from(positive / above, first)
         lost = _from(positive * precision / above, first)
@@ -53,7 +53,7 @@ def average_precisions(scores: Float[Tensor, "m l"], labels: Bool[Tensor, "m l"]
 def ranking(
     scores: Float[Tensor, "m l"], labels: Bool[Tensor, "m l"]
 ) -> tuple[Float[Tensor, " m"], Float[Tensor, " m"]]:
-    """Return each sample's label ranking average precision, and its coverage: how far down its last label stands.
+    """Return each sample's label ranking average precision, and its coverage: the rank of its last label.
 
     NaN for samples without a label.
     """
@@ -70,7 +70,7 @@ def ranking(
 
 
 def best_thresholds(scores: Float[Tensor, "v l"], labels: Bool[Tensor, "v l"]) -> Float[Tensor, " l"]:
-    """Return the threshold of each label above which it is predicted for the highest F1; NaN for one without a sample.
+    """Return the threshold of highest F1 above which each label is predicted; NaN for a label without a sample.
 
     It lies halfway between two scores; below the lowest score it is the next smaller float.
     """
@@ -93,7 +93,7 @@ def best_thresholds(scores: Float[Tensor, "v l"], labels: Bool[Tensor, "v l"]) -
 @final
 @dataclass(frozen=True)
 class Mean:
-    """A mean over labels: pseudo-values, (M,), and how many samples of equal weight would vary as much, 1/Σ w²."""
+    """A mean over labels: its pseudo-values, (M,), and Kish's effective sample size, 1/Σ w²."""
 
     values: Float[Tensor, " m"]
     count: float
@@ -114,11 +114,11 @@ class LabelMetric:
 
     @classmethod
     def f1(cls, predicted: Bool[Tensor, "m l"], labels: Bool[Tensor, "m l"], *, micro: bool = False) -> "LabelMetric":
-        """Return the F1 of each label, or of all decisions together as of one label.
+        """Return the F1 of each label, or a single one of all decisions together.
 
             F1 = 2·TP / (2·TP + FP + FN)
 
-        A label that is neither predicted nor true has 0.
+        A label that is neither predicted nor true gets 0.
         """
         right, named = (predicted & labels).double(), predicted.double() + labels.double()
         if micro:
@@ -128,19 +128,19 @@ class LabelMetric:
         return cls(scores + len(labels) * (2 * right - scores * named) / total, named / total)
 
     def over(self, labels: Bool[Tensor, " l"] | None = None) -> Mean:
-        """Return the mean over some labels, each of which has a sample that counts, or over all."""
+        """Return the mean over some or all labels, each with a contributing sample."""
         values, weights = (matrix if labels is None else matrix[:, labels] for matrix in (self.values, self.weights))
         of_each = values.mean(dim=0)
         sizes = _effective_sizes(weights)
         bessel = (sizes / (sizes - 1).clamp(min=0)).clamp(max=MAX_ENLARGEMENT)
-        shares = sizes.rsqrt()  # 1/n of the variance between labels is put on top, around a mean weighted alike
+        shares = sizes.rsqrt()  # for 1/n of the variance between labels, around a mean with the same weights
         between = shares * (of_each - (shares * of_each).sum() / shares.sum())
         means = (of_each + (values - of_each) * bessel.sqrt() + len(values) * weights * between).mean(dim=1)
         return Mean(means, float(_effective_sizes(weights.mean(dim=1, keepdim=True))))
 
 
 def _effective_sizes(weights: Float[Tensor, "m l"]) -> Float[Tensor, " l"]:
-    """Return how many samples of equal weight would vary as much, of each label: Kish's 1/Σ w²."""
+    """Return the effective sample size of each label: Kish's 1/Σ w²."""
     return weights.square().sum(dim=0).clamp(min=1 / len(weights)).reciprocal()
 
 
@@ -154,6 +154,6 @@ def _from(values: Tensor, first: Tensor) -> Tensor:
 
 
 def jaccard(first: Bool[Tensor, "... l"], second: Bool[Tensor, "... l"]) -> Float[Tensor, "..."]:
-    """Return how alike label sets are: labels that both have, of those that either has; 0 for two empty sets."""
+    """Return the Jaccard similarity of label sets: common labels divided by all labels; 0 for two empty sets."""
     both, either = (first & second).sum(dim=-1).double(), (first | second).sum(dim=-1)
     return both / either.clamp(min=1)

@@ -1,4 +1,4 @@
-"""The linear probe: logistic regression with the penalty that is best on validation, and the predictor it yields."""
+"""The linear probe: logistic regression with the best penalty on validation, and its predictor."""
 
 import json
 import math
@@ -20,16 +20,16 @@ from likewise.evaluation.predictions import Predicted, Predictor, score_predicti
 from likewise.runs.scores import ENCODER, Result, Score
 
 PENALTIES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
-PENALTY_RANGE = (1e-8, 1e3)  # within which the path stays, whatever validation prefers
+PENALTY_RANGE = (1e-8, 1e3)  # limits of the path, whatever validation prefers
 LABEL_PENALTY_RANGE = (1e-6, 1e3)  # weaker penalties take hundreds of passes
-MIN_LABEL_SAMPLES = 5  # samples of a label in validation; with fewer, its choices are those of all labels
+MIN_LABEL_SAMPLES = 5  # samples of a label in validation; with fewer, it takes the choices for all labels
 MAX_TEMPERATURE = 20.0  # temperatures lie between 1/20 and 20
-COSINE_TEMPERATURE = 0.1  # of cosines, where no validation part labelled one
-SCORING_BATCH = 2**14  # samples that are scored at a time
+COSINE_TEMPERATURE = 0.1  # of cosines without a labelled validation part
+SCORING_BATCH = 2**14  # samples scored at a time
 MAX_TRAINING_SCORES = 2**27  # scores (samples · classes) kept for the training part, 512 MiB
 SAVED_FIELDS = ("by", "names", "width", "temperature", "probabilities", "few", "settings")
 Logits = Callable[[], Iterable[tuple[slice, Tensor]]]
-"""Yields some samples at a time and their logits, (m, C), anew in each call."""
+"""A function that yields slices of samples and their logits, (m, C), from the start in each call."""
 
 
 @final
@@ -38,17 +38,17 @@ class LinearProbe(Evaluation):
 
         minimise  1/N Σ_i -log softmax(x_i W + b)_{y_i}  +  penalty/2 · ‖W‖²,   x standardised
 
-    The penalty with the highest validation accuracy wins, of equal ones that with the lower cross-entropy; if the first
-    or last of the path is the most accurate of all, the path goes on beyond it by factors of 10.
+    The penalty with the highest validation accuracy wins; ties go to the lower cross-entropy. If the first or last of
+    the path is the most accurate of all, the path continues beyond it by factors of 10.
 
-    Label sets: a binary regression for each label instead, with a penalty of its own, for which its cross-entropy on
-    validation is lowest; where fewer than 5 validation samples have the label, or fewer than 5 don't, the mean over all
-    labels. Thresholds are chosen on validation too, as `label_set_scores` says.
+    Label sets have a binary regression for each label instead, with the penalty of the label's lowest cross-entropy on
+    validation, or, if fewer than 5 validation samples have the label, or fewer than 5 don't, of the lowest mean over
+    all labels. Thresholds are chosen on validation too; see `label_set_scores`.
 
     Args:
         penalty: The penalty, per sample: 1/(C·N) for scikit-learn's C. None: chosen on validation.
-        penalties: The path that is tried first.
-        tolerance: A fit ends when its estimated gap to the minimum is at most this part of the objective.
+        penalties: The penalties to try first.
+        tolerance: A fit ends when its estimated gap to the minimum is at most this fraction of the objective.
 
     Raises:
         ValueError: A penalty or the tolerance isn't positive.
@@ -89,7 +89,7 @@ class LinearProbe(Evaluation):
         result = score_predictions(self.name, predicted, validation_predictions, train.frequencies, chosen.settings)
         is_multilabel = (
             test.label_kind == "label sets" and len(validation_predictions.features) > 0
-        )  # each with a penalty of its own
+        )  # each label with its own penalty
         label_scores = (selecting_score(self.name, validation_predictions, chosen.settings),) if is_multilabel else ()
         result = replace(result, candidates=(*chosen.candidates, *label_scores))
         if train.kind != ENCODER:
@@ -99,7 +99,7 @@ class LinearProbe(Evaluation):
         return replace(result, predictor=made.calibrated(partial(chosen.held_out.chunks, held_out.vectors), held_out))
 
     def choose(self, train: Features, validation: Features, *, refit: bool = False, progress: Bar = silent) -> "Chosen":
-        """Fit the path of penalties, and return the probe that is best on validation, fitted to both parts if asked."""
+        """Fit the path of penalties, and return the best probe on validation, fitted to both parts for a refit."""
         labelled = labelled_validation(validation)
         penalties = sorted(self.penalties, reverse=True) if self.penalty is None else [self.penalty]
         tried = iter(progress(penalties, f"{self.name}, penalties"))
@@ -119,9 +119,9 @@ class LinearProbe(Evaluation):
 @final
 @dataclass(frozen=True)
 class Chosen:
-    """The probe that is best on validation, and its penalty, (1,), or that of each label, (L,).
+    """The best probe on validation, with its penalty, (1,), or one penalty per label, (L,).
 
-    `held_out` is fitted to the training part only, `probe` to the validation part too if a refit was asked for.
+    `held_out` is fitted to the training part only, `probe` also to the validation part after a refit.
     """
 
     penalties: Float[Tensor, " p"]
@@ -131,14 +131,14 @@ class Chosen:
 
     @property
     def settings(self) -> dict[str, float | str]:
-        """The chosen penalty, or their range over the labels, as scores record it."""
+        """The chosen penalty, or the range over the labels, as recorded in scores."""
         low, middle, high = (float(self.penalties.quantile(share, interpolation="nearest")) for share in (0, 0.5, 1))
         return {"penalty": low if low == high else f"{low:.6g} to {high:.6g}, median {middle:.6g}"}
 
 
 @final
 class _Path:
-    """Fits along a path of penalties, and the probe of all classes, or of each label, that is best on validation."""
+    """Fits along a path of penalties, and the best probe on validation, for all classes or for each label."""
 
     def __init__(self, tolerance: float, train: Features, validation: Features, penalty: float) -> None:
         self._of_classes = train.label_kind == "classes"
@@ -153,7 +153,7 @@ class _Path:
         self.candidates: list[Score] = []
         self.probe = self._last = self._regression.fit(penalty, tolerance)
         self.penalties = torch.full(self._rare.shape, penalty, dtype=torch.float64)
-        self._best = torch.full((2, len(self._rare)), -torch.inf, dtype=torch.float64)  # as `_ranks` has it
+        self._best = torch.full((2, len(self._rare)), -torch.inf, dtype=torch.float64)  # in the form of `_ranks`
         self._alone = torch.ones_like(self._rare)  # whether no other penalty is as good
         self._compare(penalty, self._last)
 
@@ -162,7 +162,7 @@ class _Path:
         self._compare(penalty, self._last)
 
     def go_on(self, edge: float, factor: float) -> None:
-        """Go on beyond an end of the path while it alone is best, with the labels for which it is."""
+        """Continue beyond an end of the path while it alone is best, with the labels it is best for."""
         while bool((columns := self._alone & (self.penalties == edge)).any()):
             edge *= factor
             if not self._range[0] <= edge <= self._range[1]:
@@ -183,7 +183,7 @@ class _Path:
             self.candidates.append(selecting_score(LinearProbe.name, predicted, {"penalty": penalty}))
 
     def _ranks(self, probe: LinearClassifier) -> Float[Tensor, "2 p"]:
-        """Return what the penalty is chosen by, the higher the better, and what breaks ties."""
+        """Return the score for choosing the penalty, higher for better ones, and the tie-breaker."""
         part = self._validation
         if not self._of_classes:
             logits, sets = probe.logits(part.vectors).double(), part.sets.double()
@@ -199,7 +199,7 @@ class _Path:
 
 
 def predicted_by(probe: LinearClassifier, part: Features) -> Predicted:
-    """Return the classes that a probe predicts, or the probabilities of labels."""
+    """Return a probe's predicted classes, or its probabilities of labels."""
     of_classes = part.label_kind == "classes"
     return Predicted(probe.predict(part.vectors) if of_classes else probe.logits(part.vectors).sigmoid(), part)
 
@@ -207,13 +207,13 @@ def predicted_by(probe: LinearClassifier, part: Features) -> Predicted:
 @final
 @dataclass(frozen=True, repr=False)
 class LinearPredictor(Predictor):
-    """Predicts by a linear classifier, of features or of a head's embeddings; a run keeps it in a file.
+    """A predictor by a linear classifier on features or on a head's embeddings; a run keeps it in a file.
 
         classes:     softmax((x W + b) / temperature)
         label sets:  sigmoid(x W + b), or x W + b where these are cosines
 
-    W and b are for features as they come: a probe's hold its standardisation. Where there is a head, x is its embedding
-    of length 1. The temperature is that of `temperature_of`, and settings are what was chosen, such as the penalty.
+    W and b apply to unscaled features: a probe's include its standardisation. With a head, x is its normalised
+    embedding. The temperature is from `temperature_of`, and `settings` holds choices such as the penalty.
     """
 
     classifier: LinearClassifier
@@ -232,7 +232,7 @@ class LinearPredictor(Predictor):
         return self.classifier.logits(rows)
 
     def with_predictions(self, features: Features) -> Features:
-        """Add the logits, or cosines, to features; not to a large training part, whose logits nothing reads."""
+        """Add the logits, or cosines, to features, except to a large training part, whose logits are never read."""
         if features.part == "train" and len(features) * len(self.names) > MAX_TRAINING_SCORES:
             return features
         scores = [torch.empty(0, len(self.names)), *map(self.logits, features.vectors.split(SCORING_BATCH))]
@@ -245,9 +245,9 @@ class LinearPredictor(Predictor):
         return logits.sigmoid() if self.probabilities else logits
 
     def calibrated(self, logits: Logits, validation: Features) -> "LinearPredictor":
-        """Choose the temperature of classes, or the thresholds of labels, on validation; without samples the default.
+        """Choose the temperature of classes, or the thresholds of labels, on validation; without samples, the default.
 
-        The logits, or cosines, are those of the validation samples, by a classifier that has not learned from them.
+        The logits, or cosines, of the validation samples are from a classifier not fitted to them.
         """
         if validation.label_kind == "label sets":
             scores = torch.cat([torch.empty(0, len(self.names)), *(some for _, some in logits())])
@@ -258,8 +258,8 @@ class LinearPredictor(Predictor):
         return replace(self, temperature=temperature_of(logits, validation.classes))
 
     def to_bytes(self) -> bytes:
-        """Return the content of its file, safetensors: weight (D, C), bias (C,), thresholds (L,), head.*, metadata."""
-        from safetensors.torch import save  # noqa: PLC0415 - of an extra
+        """Return the content of the safetensors file: weight (D, C), bias (C,), thresholds (L,), head.*, metadata."""
+        from safetensors.torch import save  # noqa: PLC0415 - optional dependency
 
         tensors = {"weight": self.classifier.weight.float(), "bias": self.classifier.bias.float()}
         if self.thresholds is not None:
@@ -273,8 +273,8 @@ class LinearPredictor(Predictor):
 
     @classmethod
     def load(cls, path: Path, head: Callable[[], nn.Module]) -> "LinearPredictor":
-        """Read it from its file; `head` makes the head, if there is one, whose weights are then loaded."""
-        from safetensors import SafetensorError, safe_open  # noqa: PLC0415 - of an extra
+        """Read a predictor from its file; `head` makes the head, if there is one, before loading its weights."""
+        from safetensors import SafetensorError, safe_open  # noqa: PLC0415 - optional dependency
 
         try:
             with safe_open(path, "pt") as file:
@@ -297,11 +297,11 @@ def temperature_of(logits: Logits, classes: Int[Tensor, " v"]) -> float:
 
         minimise  (1 - ε)·mean_i -log p_{i, y_i}  +  ε·mean_i -log p_{i, z_i},   p_i = softmax(logits_i / temperature)
 
-    y_i is sample i's class, z_i the likeliest other one, and ε = 1/(2n + 2) for n samples: half a sample in n + 1 is
-    taken to be wrong. Otherwise a few samples that all happen to be right would make every probability 1. The logits
-    are those of a classifier that has not learned from these samples.
+    y_i is sample i's class, z_i the most likely other one, and ε = 1/(2n + 2) for n samples: half a sample in n + 1 is
+    assumed to be wrong. Otherwise a few samples that all happen to be right would make every probability 1. The logits
+    are from a classifier not fitted to these samples.
 
-    Sources: C. Guo et al., On Calibration of Modern Neural Networks, 2017; that no target is 1, J. C. Platt,
+    Sources: C. Guo et al., On Calibration of Modern Neural Networks, 2017; for targets below 1, J. C. Platt,
     Probabilistic Outputs for Support Vector Machines, 1999, with Jeffreys' half a sample instead of one.
     """
     from scipy.optimize import minimize_scalar  # noqa: PLC0415 - takes a second to import

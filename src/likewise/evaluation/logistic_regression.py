@@ -1,4 +1,4 @@
-"""Logistic regression of frozen features: of classes, of every label, and of many episodes at once, by one solver."""
+"""Logistic regression on frozen features, for classes, for labels, and for many episodes at once, by one solver."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,27 +12,27 @@ from torch.nn import functional
 from likewise.evaluation.features import Features
 
 LOGITS = 2**23  # in memory at a time: 32 MiB in float32
-MIN_VARIATION = 1e-6  # of a feature, as a part of its mean: one that varies by less is constant but for rounding
+MIN_VARIATION = 1e-6  # of a feature, relative to its mean; below it, a feature is constant except for rounding
 MAX_ROTATED_FEATURES = 4096  # with more, the components of the D x D matrix cost more than the passes they save
-MAX_PASSES = 500  # over the data, of a fit
+MAX_PASSES = 500  # over the data in one fit
 MIN_HESSIAN = 1e-12  # on its diagonal
 EPISODE_TOLERANCE = 1e-11  # gap to the minimum of an episode's fit, relative to its objective
 HISTORY = 8  # steps that L-BFGS remembers
-MAX_HISTORY_NUMBERS = 2**26  # in these steps, 512 MiB in float64; where there are more, all is float32
-MIN_HISTORY = 5  # steps, nevertheless: with 3, fits ended twice as far from the minimum
-MIN_DECREASE = 1e-4  # of the decrease that the slope promises, for a step to be taken
+MAX_HISTORY_NUMBERS = 2**26  # in these steps, 512 MiB in float64; with more, everything is float32
+MIN_HISTORY = 5  # steps kept in any case: with 3, fits ended twice as far from the minimum
+MIN_DECREASE = 1e-4  # of the decrease predicted by the slope, needed to take a step
 MIN_PRODUCT = 1e-30  # of a product in L-BFGS
 
 
 @final
 class ColumnSearch:
-    """L-BFGS of many functions at once, f_1(x_1), …, f_C(x_C), each with a step of its own.
+    """L-BFGS on many functions at once, f_1(x_1), …, f_C(x_C), each with its own step size.
 
     Evaluate all of them at `points`, (V, C), `tell` the values, and repeat. A column whose value has not decreased
-    enough halves its step; the others go on. Coordinates should be scaled so that Hessians are close to the identity:
-    the first step is the gradient's. `best` holds the last points taken. In float32 fewer steps are remembered where
-    they are many numbers; values are float64 always. See J. Nocedal and S. Wright, Numerical Optimization, 2006,
-    algorithms 7.4 and 3.1.
+    enough halves its step; the others continue. Coordinates should be scaled for Hessians close to the identity, as the
+    first step is the gradient. `best` holds the last accepted points. In float32, fewer steps are remembered for many
+    variables; values are always float64. See J. Nocedal and S. Wright, Numerical Optimization, 2006, algorithms 7.4 and
+    3.1.
     """
 
     def __init__(self, start: Float[Tensor, "v c"]) -> None:
@@ -46,7 +46,7 @@ class ColumnSearch:
         self._history = min(HISTORY, fitting) if start.dtype == torch.float32 else HISTORY
 
     def tell(self, values: Float[Tensor, " c"], slopes: Float[Tensor, "v c"]) -> Bool[Tensor, " c"]:
-        """Take the values and gradients at `points`, and move these; return which columns took their step, (C,)."""
+        """Take the values and gradients at `points`, and move these; return a mask of accepted steps, (C,)."""
         promised = self._step * (self._slope * self._direction).sum(dim=0)
         taken = self._value.isinf() | (values <= self._value + MIN_DECREASE * promised)
         if not bool(self._value.isinf().any()):
@@ -64,7 +64,7 @@ class ColumnSearch:
         return taken
 
     def keep(self, columns: Bool[Tensor, " c"]) -> None:
-        """Drop the other columns."""
+        """Keep only the given columns."""
         if bool(columns.all()):
             return
         self.points, self.best, self._slope, self._direction = (
@@ -96,13 +96,13 @@ class ColumnSearch:
 @final
 @dataclass(frozen=True)
 class LinearClassifier:
-    """Logits x W + b, of classes or of labels: W (D, C), and b (C,), on the CPU."""
+    """A linear classifier with logits x W + b for classes or labels: W (D, C), and b (C,), on the CPU."""
 
     weight: Float[Tensor, "d c"]
     bias: Float[Tensor, " c"]
 
     def chunks(self, vectors: Float[Tensor, "m d"]) -> Iterator[tuple[slice, Float[Tensor, "chunk c"]]]:
-        """Yield some samples at a time and their logits, in float32 as the fit computed them, on the CPU."""
+        """Yield slices of samples and their logits, in float32 as in the fit, on the CPU."""
         weight, bias = (parameter.to(vectors.device, torch.float32) for parameter in (self.weight, self.bias))
         step = max(1, LOGITS // max(1, len(bias)))
         for first in range(0, len(vectors), step):
@@ -119,26 +119,26 @@ class LinearClassifier:
         return torch.cat([torch.empty(0, dtype=torch.int64), *predictions])
 
     def replaced(self, other: "LinearClassifier", columns: Bool[Tensor, " c"]) -> "LinearClassifier":
-        """Return this classifier with the other's weights of some labels, or of all classes."""
+        """Return this classifier with the other's weights for some labels, or for all classes."""
         weight, bias = torch.where(columns, other.weight, self.weight), torch.where(columns, other.bias, self.bias)
         return LinearClassifier(weight, bias)
 
 
 @final
 class LogisticRegression:
-    """Fits to one training part, whose features are standardised and rotated once, in float32.
+    """Logistic regression on one training part, with features standardised and rotated once, in float32.
 
         classes:     minimise  1/N Σ_i -log softmax(x_i W + b)_{y_i}  +  penalty/2 · ‖W‖²,   x standardised
         label sets:  minimise  1/N Σ_i BCE(x_i w + b, y_i)            +  penalty/2 · ‖w‖²
 
-    Classes are one problem; labels are a problem each, with a penalty of its own: they share each pass, and converge on
-    their own. A label that n = 0 or n = N samples have is predicted with the constant probability (n + 0.5)/(N + 1).
+    Classes are one problem; each label is a problem with its own penalty. Labels share each pass, but converge
+    separately. A label with n = 0 or n = N samples gets the constant probability (n + 0.5)/(N + 1).
 
-    In the basis of the principal components, XᵀX/N is diagonal, Λ, and with c the mean of p(1 - p) at the last pass the
-    Hessian is close to diag(c·Λ + penalty). L-BFGS takes place in coordinates scaled by the square root of that: a fit
-    takes tens of passes over the data instead of hundreds, and rare labels no more than others. More than 4,096
-    features are not rotated. What is of the size of W is float64, or float32 if W has more than 2²² numbers. Memory is
-    that of the features once more in float32, O(min(D, 4096)² + D·C), and 2²³ logits.
+    In the basis of the principal components, XᵀX/N is a diagonal matrix Λ, and with c the mean of p(1 - p) at the last
+    pass the Hessian is close to diag(c·Λ + penalty). L-BFGS runs in coordinates scaled by the square root of this
+    diagonal: a fit takes tens of passes over the data instead of hundreds, and rare labels take no more than others.
+    More than 4,096 features are not rotated. Arrays of W's size are float64, or float32 if W has more than 2²² numbers.
+    Memory is one copy of the features in float32, O(min(D, 4096)² + D·C), and 2²³ logits.
     """
 
     def __init__(self, train: Features) -> None:
@@ -169,13 +169,13 @@ class LogisticRegression:
         )
 
     def _summed(self, columns: Float[Tensor, " a"]) -> Float[Tensor, " p"]:
-        """Return one number a problem: that of its column, or the sum over columns that are one problem."""
+        """Return one number per problem: its column's, or the sum over all columns where they are one problem."""
         return columns.sum(dim=0, keepdim=True) if self._targets.ndim == 1 else columns
 
     def _link(
         self, logits: Float[Tensor, "m a"], rows: slice, left: Int[Tensor, " a"]
     ) -> tuple[Float[Tensor, " p"], Float[Tensor, "m a"], Float[Tensor, " p"]]:
-        """Return the sum of losses of some samples, their slopes by the logits, and the sum of p(1 - p)."""
+        """Return the summed loss of some samples, its gradient in the logits, and the sum of p(1 - p)."""
         if self._targets.ndim == 1:
             targets = self._targets[rows].unsqueeze(1)
             logs = logits.log_softmax(dim=1)
@@ -196,7 +196,7 @@ class LogisticRegression:
         start: LinearClassifier | None = None,
         columns: Bool[Tensor, " c"] | None = None,
     ) -> LinearClassifier:
-        """Minimise the objective with one penalty, or one a label; labels that `columns` leaves out stay at `start`.
+        """Minimise the objective with one penalty, or one per label; labels outside `columns` stay at `start`.
 
         A fit ends when its gap to the minimum, estimated as half the squared gradient in scaled coordinates, is at most
         `tolerance` times its objective.
@@ -225,7 +225,7 @@ class LogisticRegression:
         return self._classifier(solution) if start is None else start.replaced(self._classifier(solution), fitted.cpu())
 
     def _scale(self, penalties: Float[Tensor, " c"]) -> Float[Tensor, "d_and_1 c"]:
-        """Return the square root of the Hessian's diagonal, as the spread of the last pass has it."""
+        """Return the square root of the Hessian's diagonal, from the spread at the last pass."""
         hessian = torch.cat([self._variances.unsqueeze(1) * self._spread + penalties, self._spread.unsqueeze(0)])
         return hessian.clamp(min=MIN_HESSIAN).sqrt()
 
@@ -268,10 +268,10 @@ class LogisticRegression:
 
 
 def _principal(covariance: Float[Tensor, "d d"]) -> Float[Tensor, "d d"]:
-    """Return the eigenvectors, in columns; in float64 where float32 fails, as with far fewer samples than features."""
+    """Return the eigenvectors as columns; in float64 if float32 fails, as with far fewer samples than features."""
     try:
         return torch.linalg.eigh(covariance).eigenvectors
-    except RuntimeError:  # of LAPACK, by many eigenvalues near 0
+    except RuntimeError:  # from LAPACK, for many eigenvalues near 0
         return torch.linalg.eigh(covariance.double()).eigenvectors.to(covariance.dtype)
 
 
@@ -285,11 +285,11 @@ def episode_probe(
 ) -> tuple[Float[Tensor, "e q n"], Bool[Tensor, " e"]]:
     r"""Fit a classifier to each episode's support; return its logits for the queries, and whether it has converged.
 
-    It minimises the sum of cross-entropies and $\frac{\lambda}{2} \lVert W \rVert^2$ over W, (D, N), without a bias:
-    every class has as many samples. With W in the span of the support, X, only inner products are needed: in the basis
-    of the principal components, X Xᵀ is diagonal, Λ, and the Hessian close to c·Λ + λ, with c the mean of p(1 - p) at
-    the start. A fit ends when its gap to the minimum, which ‖gradient‖²/2λ bounds, is at most 1e-11 of the objective.
-    Memory is O(E·(NK)² + E·Q·NK + E·N²K).
+    It minimises the sum of cross-entropies and $\frac{\lambda}{2} \lVert W \rVert^2$ over W, (D, N), without a bias, as
+    classes have equally many samples. As W lies in the span of the support, X, only inner products are needed: in the
+    basis of the principal components, X Xᵀ is a diagonal matrix Λ, and the Hessian is close to c·Λ + λ, with c the mean
+    of p(1 - p) at the start. A fit ends when its gap to the minimum, bounded by ‖gradient‖²/2λ, is at most 1e-11 of the
+    objective. Memory is O(E·(NK)² + E·Q·NK + E·N²K).
     """
     episodes, ways, shots, _ = support.shape
     x = support.flatten(1, 2).double()

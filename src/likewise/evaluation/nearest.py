@@ -1,4 +1,4 @@
-"""Search by cosine similarity, exact and tile by tile: the nearest vectors, queries' own rows, near duplicates."""
+"""Exact search by cosine similarity, tile by tile: nearest vectors, queries' own rows, near duplicates."""
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -16,20 +16,20 @@ from likewise.evaluation.label_metrics import jaccard
 from likewise.runs.scores import ENCODER
 
 TILE = 2**23  # similarities at a time: 32 MiB in float32
-MAX_TILE = 2**25  # similarities at a time where references are many: products are fast with that many queries
+MAX_TILE = 2**25  # similarities at a time for many references: products are fast with that many queries
 MIN_ROWS = 256  # queries of a tile
-MAX_PREPARED_NUMBERS = 2**25  # of references normalised and shuffled once, 128 MiB; of more, a tile at a time
-LARGE_ROWS = 2048  # queries for which such a tile of references is prepared anew
+MAX_PREPARED_NUMBERS = 2**25  # of references normalised and shuffled once, 128 MiB; beyond it, a tile at a time
+LARGE_ROWS = 2048  # queries per preparation of such a tile
 MAX_NEIGHBOURS = 2**22  # neighbours at a time
-CACHE_TILE = {"cpu": 2**21}  # similarities of `Nearest`: 8 MiB, which a cache holds; elsewhere more are faster
-BLOCK = 64  # similarities of which the largest is looked at first
+CACHE_TILE = {"cpu": 2**21}  # similarities of `Nearest`: 8 MiB fits a cache; elsewhere more are faster
+BLOCK = 64  # similarities whose largest is compared first
 MIN_BLOCKS = 32  # of a tile
-MIN_BLOCK = 4  # columns of which `largest` looks at the maximum first
-LAST_PLACE = 2**32 - 1  # beyond every reference's
+MIN_BLOCK = 4  # columns whose maximum `largest` takes first
+LAST_PLACE = 2**32 - 1  # beyond every reference
 PROJECTIONS = 8
-ROUNDING = 1e-5  # of a row's norm; what float32 makes of one input in batches of other sizes is nearer
-WINDOW = 64  # rows of the gallery, nearest by their first projection, that a query is compared with
-MIN_WAITING_PAIRS = 2**20  # pairs collected before groups are merged, at least
+ROUNDING = 1e-5  # of a row's norm; float32 rows of one input differ by less between batch sizes
+WINDOW = 64  # gallery rows, nearest by their first projection, compared with a query
+MIN_WAITING_PAIRS = 2**20  # least number of pairs collected before groups are merged
 _NONE = torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
 
 
@@ -44,10 +44,9 @@ def nearest(
 ) -> Iterator[tuple[slice, Tensor, Tensor]]:
     """Yield slices of queries with cosines and indices, (m, count) each, of their nearest references, nearest first.
 
-    Without references, those of a query are the other queries; with `own_index`, (M,), all but the one at that index.
-    Equal similarities come in a random order that is the same every time, so that the order of the data, which often is
-    by class, decides nothing.
-    Memory is a tile of 2²⁵ similarities, and a copy of the references if they have at most 2²⁵ numbers.
+    Without references, the other queries serve as references; with `own_index`, (M,), all except the one at that index.
+    Ties are broken in a fixed random order: the order of the data, often by class, has no effect. Memory is a tile of
+    2²⁵ similarities, and a copy of the references if they have at most 2²⁵ numbers.
     """
     vectors = queries.detach()
     candidates = vectors if references is None else references.detach()
@@ -83,9 +82,9 @@ def nearest(
 
 
 def largest(tile: Float[Tensor, "m n"], count: int) -> tuple[Float[Tensor, "m k"], Int[Tensor, "m k"]]:
-    """Return the largest of each row, largest first, and their columns, as `topk` does, in less time.
+    """Return the largest values of each row, in descending order, and their columns, like `topk` but faster.
 
-    The k largest of a row lie in the k blocks of it with the largest maxima. Blocks of √(n/k) columns leave the least
+    The k largest values of a row lie in its k blocks with the largest maxima. Blocks of √(n/k) columns leave the least
     to sort: √(n·k) maxima, and as many values.
     """
     width = tile.shape[1]
@@ -107,14 +106,13 @@ def largest(tile: Float[Tensor, "m n"], count: int) -> tuple[Float[Tensor, "m k"
 
 @final
 class Nearest:
-    """The nearest references of queries by cosine similarity; references may come piece by piece.
+    """The nearest references of queries by cosine similarity; references may be added piece by piece.
 
-    Similarities are in float32. Of a tile of them, the largest of each block is compared with the k-th best so far, and
-    only blocks that change something are looked at. Of equal similarities, the earlier reference comes first.
+    Similarities are in float32. In a tile of them, the largest of each block is compared with the k-th best so far, and
+    blocks without an improvement are skipped. For equal similarities, the earlier reference comes first.
 
-    Similarities below `least` don't count, nor that to the reference at each query's `own_index`, nor those in the mask
-    (m, r) that `but` returns of some queries and references, given as slices, with their similarities; it is asked once
-    about each.
+    Similarities below `least` don't count. Neither do the one at each query's `own_index` and those in the mask (m, r)
+    returned by `but`, which is called once for each tile with slices of queries and references and their similarities.
     """
 
     def __init__(
@@ -169,7 +167,7 @@ class Nearest:
 
     @property
     def indices(self) -> Int[Tensor, "m k"]:
-        """The places of the nearest among all references, (M, k); -1 where fewer count."""
+        """The indices of the nearest among all references, (M, k); -1 where fewer count."""
         places = LAST_PLACE - (self._keys.sort(dim=1, descending=True).values & LAST_PLACE)
         return places.masked_fill(places == LAST_PLACE, -1)
 
@@ -194,8 +192,8 @@ class Nearest:
 
 
 def sort_keys(similarities: Float[Tensor, "..."], places: Int[Tensor, "..."] | int) -> Int[Tensor, "..."]:
-    """Pack each similarity and place into one integer: larger for larger similarities, of ties for earlier places."""
-    bits = (similarities + 0.0).view(torch.int32)  # which turns −0 into 0
+    """Pack each similarity and place into one integer: larger for larger similarities, and for earlier ones in ties."""
+    bits = (similarities + 0.0).view(torch.int32)  # turns −0 into 0
     return ((bits ^ ((bits >> 31) & 0x7FFF_FFFF)).long() << 32) + (LAST_PLACE - places)
 
 
@@ -207,7 +205,7 @@ def _similarities(keys: Int[Tensor, "..."]) -> Float[Tensor, "..."]:
 def close_pairs(
     queries: Float[Tensor, "m d"], references: Float[Tensor, "r d"], least: float
 ) -> Iterator[tuple[Int[Tensor, " p"], Int[Tensor, " p"], Float[Tensor, " p"]]]:
-    """Yield the pairs of a query and a reference with at least a similarity: their places, and the similarities."""
+    """Yield the pairs of a query and a reference of at least a similarity: their indices, and the similarities."""
     units, gallery_units = functional.normalize(queries.float()), functional.normalize(references.float())
     for start, first, tile in _tiles(units, gallery_units, MIN_BLOCKS):
         row, column = (tile >= least).nonzero(as_tuple=True)
@@ -218,7 +216,7 @@ def close_pairs(
 def _tiles(
     queries: Float[Tensor, "m d"], references: Float[Tensor, "r d"], blocks: int
 ) -> Iterator[tuple[int, int, Float[Tensor, "m n"]]]:
-    """Yield tiles of similarities, in whole blocks of columns with −∞ beyond the last, and where each begins."""
+    """Yield each tile's first row and column, and its similarities, with −∞ up to whole blocks of columns."""
     size = CACHE_TILE.get(queries.device.type, TILE * 8)
     blocks = min(max(blocks, size // (BLOCK * max(1, len(queries)))), -(-len(references) // BLOCK))
     rows = max(1, size // (BLOCK * max(1, blocks)))
@@ -237,7 +235,7 @@ def _tiles(
 @final
 @dataclass(frozen=True)
 class RowFingerprints:
-    """Fingerprints of rows, which tell whether they are the same, on the CPU."""
+    """Fingerprints for finding equal rows, on the CPU."""
 
     keys: Int[Tensor, " n"]  # a hash of each row's bits and label
     labels: Int[Tensor, " n"]  # a hash of each label; 0 where labels don't count
@@ -246,7 +244,7 @@ class RowFingerprints:
 
     @classmethod
     def of(cls, pieces: Iterable[Float[Tensor, "n d"]], labels: Float[Tensor, "n l"] | None = None) -> Self:
-        """Read rows, some at a time."""
+        """Return the fingerprints of rows, read in pieces."""
         fingerprints: list[tuple[Tensor, Tensor, Tensor]] = []
         for some in (some for piece in pieces for some in piece.detach().split(CHECK_BATCH)):
             directions = torch.randn(some.shape[1], PROJECTIONS, generator=torch.Generator().manual_seed(0))
@@ -259,14 +257,14 @@ class RowFingerprints:
 
 
 def row_keys(vectors: Float[Tensor, "n d"]) -> Int[Tensor, " n"]:
-    """Return a number of 64 bits for each row, the same for rows that are equal bit for bit, on the CPU."""
+    """Return a 64-bit hash of each row, the same for bitwise equal rows, on the CPU."""
     drawn = torch.randint(-(2**62), 2**62, (vectors.shape[1],), generator=torch.Generator().manual_seed(0))
     mixed = (vectors.float() + 0.0).view(torch.int32).long() * (2 * drawn + 1).to(vectors.device)  # −0 becomes 0
     return (mixed ^ (mixed >> 29)).sum(dim=1).cpu()
 
 
 def places_of_equal(queries: Int[Tensor, " m"], gallery: Int[Tensor, " r"]) -> Int[Tensor, " m"]:
-    """Return the place of each query's equal in the gallery, by their keys, or -1; duplicates are matched in order."""
+    """Return the index of each query's equal in the gallery, by their keys, or -1; duplicates are matched in order."""
     ordered, order = gallery.sort(stable=True)
     first, end = (torch.searchsorted(ordered, queries, right=right) for right in (False, True))
     known, by_key = queries.sort(stable=True)
@@ -277,10 +275,10 @@ def places_of_equal(queries: Int[Tensor, " m"], gallery: Int[Tensor, " r"]) -> I
 
 
 def places_of_close(queries: RowFingerprints, gallery: RowFingerprints) -> Int[Tensor, " m"]:
-    """Return the place of a gallery row that equals each query up to rounding, and in its label, or -1.
+    """Return the index of a gallery row equal to each query up to rounding, with the same label, or -1.
 
-    Rows x and y whose difference is of norm ε differ by about ε in every projection. So the rows nearest by the first
-    projection are the candidates, and the other projections decide. Memory is O(M + R).
+    Rows x and y with a difference of norm ε differ by about ε in every projection. The rows nearest by the first
+    projection are therefore the candidates, and the other projections decide. Memory is O(M + R).
     """
     ordered, order = gallery.projections[:, 0].sort(stable=True)
     matches = torch.full_like(queries.keys, -1)
@@ -300,7 +298,7 @@ def places_of_close(queries: RowFingerprints, gallery: RowFingerprints) -> Int[T
 
 
 def classes_among(queries: Features, gallery: Features) -> Int[Tensor, " m"]:
-    """Return the queries' classes in the gallery's numbering, which may differ; -1 for a class that it lacks."""
+    """Return the queries' classes in the gallery's numbering, which may differ; -1 for a class not in the gallery."""
     numbers = {name: number for number, name in enumerate(gallery.names)}
     return torch.tensor([numbers.get(name, -1) for name in queries.names], dtype=torch.int64)[queries.classes]
 
@@ -308,9 +306,9 @@ def classes_among(queries: Features, gallery: Features) -> Int[Tensor, " m"]:
 def own_places(
     queries: RowFingerprints, gallery: RowFingerprints, *, included: bool
 ) -> tuple[Int[Tensor, " m"] | None, tuple[str, ...]]:
-    """Return the place of each query's own row in a gallery that includes them, or None, and notes on equal rows.
+    """Return the index of each query's own row in a gallery that includes them, or None, and notes on equal rows.
 
-    Where half of the queries or more are rows of a gallery that is not said to include them, there is a warning, too.
+    If at least half of the queries are rows of a gallery not declared to include them, there is also a warning.
     """
     own_index = places_of_equal(queries.keys, gallery.keys)
     own_index = own_index.where(own_index >= 0, places_of_close(queries, gallery))
@@ -330,7 +328,7 @@ def own_places(
 def own_rows(
     queries: Features, gallery: Features, *, included: bool
 ) -> tuple[Int[Tensor, " m"] | None, tuple[str, ...]]:
-    """Return what `own_places` does, for features: a query's own row has its label; raw inputs get no notes."""
+    """Return the result of `own_places` for features: a query's own row has its label; raw inputs get no notes."""
     if not included and (queries.part, queries.kind) != ("test", ENCODER):
         return None, ()
     labels: tuple[Tensor | None, Tensor | None] = (None, None)
@@ -346,7 +344,7 @@ def own_rows(
 
 @final
 class Groups:
-    """Groups of samples: two are in one group if a chain of close pairs connects them, of which few are in memory."""
+    """Groups of samples connected by chains of close pairs, few of which are in memory."""
 
     def __init__(self, count: int) -> None:
         self.closest = torch.full((count,), -torch.inf)
@@ -373,7 +371,7 @@ class Groups:
 
     def _merge(self) -> None:
         from scipy.sparse import coo_array  # noqa: PLC0415 - a first prediction need not wait for it
-        from scipy.sparse.csgraph import connected_components  # noqa: PLC0415 - likewise
+        from scipy.sparse.csgraph import connected_components  # noqa: PLC0415 - as above
 
         rows, columns = (self._group[torch.cat(indices).numpy()] for indices in zip(*self._waiting, strict=True))
         links = coo_array((np.ones(len(rows), dtype=bool), (rows, columns)), shape=(len(self._group),) * 2)
@@ -384,10 +382,10 @@ class Groups:
 def neighbours_labels(
     labels: Int[Tensor, " n"] | Bool[Tensor, "n l"], rows: slice, indices: Int[Tensor, "m k"]
 ) -> tuple[Float[Tensor, " m"], Int[Tensor, " m"] | Bool[Tensor, "m l"]]:
-    """Return how far the neighbours of samples agree with their labels, and what labels the neighbours would give.
+    """Return the agreement of neighbours with the labels of samples, and the labels predicted by the neighbours.
 
     For classes: the share of the k neighbours with the sample's class, and their most frequent class; for label sets:
-    the mean Jaccard similarity, and the labels that more than half of the neighbours have.
+    the mean Jaccard similarity, and the labels of more than half of the neighbours.
     """
     mine, near = labels[rows].unsqueeze(1), labels[indices]
     if labels.ndim == 2:

@@ -1,4 +1,4 @@
-"""Out of distribution: are samples of other data farther from the training samples, and how unlike is a new one?"""
+"""Out-of-distribution detection: telling other data from test samples, and novelty scores of new samples."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -19,36 +19,36 @@ from likewise.evaluation.nearest import nearest
 from likewise.runs.scores import RAW, Metric, Result
 
 CHUNK = 2**12  # samples in float64 at a time
-NEIGHBOUR = 50  # which nearest training sample a distance is to, where classes are large
+NEIGHBOUR = 50  # k of the distance to the k-th nearest training sample, for large classes
 KEPT_PERCENT = 95  # of the inside samples below the threshold of `false_positives`
 RATE = f"FPR at {KEPT_PERCENT} % TPR"
 MAX_FEATURES = 4096  # with more, the D x D covariance costs too much
 MAX_HELD_OUT = 1000  # held-out samples whose distances are measured: a share is then known to 1.4 points
 UNLIKE_SHARE = KEPT_PERCENT / 100
-ROUNDING = 1e-3  # of a feature that is computed again, of its length: in other batches, or on another device
+ROUNDING = 1e-3  # relative to its length, of a feature recomputed in other batches or on another device
 
 
 @final
 class OutOfDistribution(Evaluation):
-    """Tell test samples from samples of other data by how far they are from the training samples.
+    """Tell test samples from samples of other data by their distance from the training samples.
 
-    - kNN distance: that to the k-th nearest training sample, features L2-normalised.
-    - Mahalanobis distance: that to the nearest class mean, by a covariance that all classes share; where training
-      samples have one class each, and at most 4,096 features.
+    - kNN distance: to the k-th nearest training sample, with L2-normalised features.
+    - Mahalanobis distance: to the nearest class mean, with a covariance common to all classes; for training samples
+      with one class each and at most 4,096 features.
 
-    For each, the AUROC with DeLong's interval, and the false-positive rate at 95 % true positives, with a bootstrap
-    interval: the share of outside samples that are nearer than the threshold which keeps 95 % of the test samples.
-    Nothing is chosen, and there are no outcomes by sample, as both numbers belong to test and outside samples together.
+    Each has two scores: the AUROC with DeLong's interval, and the false-positive rate at 95 % true positives, the share
+    of outside samples nearer than the threshold that keeps 95 % of test samples, with a bootstrap interval. Nothing is
+    chosen on validation, and there are no outcomes per sample, as both scores depend on test and outside samples.
 
     Args:
-        outside: Where the other samples come from: inputs that the run's encoder takes, or vectors of the features'
-            length where there are only these. All parts are used.
-        k: Which nearest training sample, at most as many as there are. None: chosen by `neighbour_of`.
-        most: At most this many outside samples, chosen at random. None: all.
-        seed: Seed of that choice and of the bootstrap.
+        outside: The source of the other samples: inputs for the run's encoder, or vectors of the features' length if
+            there is no encoder. All parts are used.
+        k: The rank of the training neighbour, at most the number of training samples. None: chosen by `neighbour_of`.
+        most: The maximum number of outside samples, drawn at random. None: all.
+        seed: Seed of the draw and of the bootstrap.
 
     Raises:
-        ValueError: k or most is below its least; or, in a call, most outside samples are training samples.
+        ValueError: k or most is below its minimum; or, in a call, most outside samples are training samples.
 
     Memory:
         Features of the outside samples, one tile of similarities, and O(D²) in float64.
@@ -127,9 +127,9 @@ class OutOfDistribution(Evaluation):
 
 
 def neighbour_of(train: Features) -> int:
-    """Return k of the distance to the k-th nearest training sample: 50, or half the mean class size if that is less.
+    """Return the k of the kNN distance: 50, or half the mean class size if that is less.
 
-    Further neighbours are of other classes, and say nothing of how far a sample is from its own.
+    Farther neighbours are in other classes, and say nothing about a sample's distance from its own class.
     """
     if train.label_kind != "classes":
         return NEIGHBOUR
@@ -151,14 +151,14 @@ def neighbour_distances(
 
 @final
 class Mahalanobis:
-    """Distances to class means, measured by the covariance within classes; in float64.
+    """Distances to class means under the covariance within classes, in float64.
 
         d(x)² = min_c (x - μ_c)ᵀ Σ⁻¹ (x - μ_c)
         Σ = (1 - α) S + α·tr(S)/D · I,   S = 1/N Σ_i (x_i - μ_{y_i})(x_i - μ_{y_i})ᵀ
 
-    Where features are many or some are constant, S has no inverse. So it is shrunk towards a multiple of the identity,
-    by the α of Ledoit and Wolf (A Well-Conditioned Estimator for Large-Dimensional Covariance Matrices, 2004), which
-    tends to 0 as samples become many.
+    With many features or constant ones, S has no inverse. It is therefore shrunk towards a multiple of the identity, by
+    the α of Ledoit and Wolf (A Well-Conditioned Estimator for Large-Dimensional Covariance Matrices, 2004), which tends
+    to 0 as the number of samples grows.
     """
 
     def __init__(self, train: Features) -> None:
@@ -208,15 +208,15 @@ def _shrunk(scatter: Tensor, fourth: float, count: int) -> Tensor:
 
 
 def auroc(inside: Float[Tensor, " m"], outside: Float[Tensor, " n"]) -> tuple[float, float, float]:
-    """Area under the ROC curve, exact with ties, with DeLong's 95 % interval: is the number larger for outside samples?
+    """Return the area under the ROC curve, with outside samples as positives, and DeLong's 95 % interval.
 
         AUROC = 1/mn Σ_ij ([x_i < y_j] + ½[x_i = y_j]) = mean of v_j,   v_j = share of x below y_j, ties half
         variance = var(u)/m + var(v)/n,   u_i = share of y above x_i, ties half
 
-    x are the numbers of inside samples, y those of outside samples, at least 2 each. The interval is symmetric in the
-    logit of the AUROC, so that it stays within [0, 1]. Where the variance is 0, as for perfect separation, it is
-    Wilson's for min(m, n) independent pairs. The variance is that of E. R. DeLong, D. M. DeLong and D. L.
-    Clarke-Pearson, Comparing the Areas under Two or More Correlated Receiver Operating Characteristic Curves, 1988.
+    x are the numbers of inside samples, y of outside samples, at least 2 each; the area is exact with ties. The
+    interval is symmetric in the logit of the AUROC, and stays within [0, 1]. Where the variance is 0, as for perfect
+    separation, it is Wilson's for min(m, n) independent pairs. The variance is from E. R. DeLong, D. M. DeLong and D.
+    L. Clarke-Pearson, Comparing the Areas under Two or More Correlated Receiver Operating Characteristic Curves, 1988.
     """
     above, below = 1 - _below(outside, inside), _below(inside, outside)
     area = float(below.mean())
@@ -233,12 +233,12 @@ def auroc(inside: Float[Tensor, " m"], outside: Float[Tensor, " n"]) -> tuple[fl
 def false_positives(
     inside: Float[Tensor, " m"], outside: Float[Tensor, " n"], seed: int = 0
 ) -> tuple[float, float, float]:
-    """Share of outside samples that pass a threshold which 95 % of the inside samples pass, with a 95 % interval.
+    """Return the share of outside samples that pass the threshold of 95 % of inside samples, and its 95 % interval.
 
         FPR = share of y ≤ t,   t the smallest x that at least 95 % of all x don't exceed
 
-    The interval is Wilson's at this threshold, widened to the percentiles of 1,000 bootstrap samples of both x, inside,
-    and y, outside, in which the threshold varies too.
+    The interval is Wilson's at this threshold, widened to the percentiles of 1,000 bootstrap samples of x, inside, and
+    y, outside, each with its own threshold.
     """
     rank = -(-KEPT_PERCENT * len(inside) // 100)
     passing = int((outside <= inside.kthvalue(rank).values).sum())
@@ -254,7 +254,7 @@ def false_positives(
 
 
 def _below(values: Tensor, limits: Tensor) -> Tensor:
-    """Return for each limit the share of values below it, ties half, float64."""
+    """Return the share of values below each limit, with ties counted half, float64."""
     ordered = values.sort().values
     limits = limits.contiguous()
     fewer, most = (torch.searchsorted(ordered, limits, right=right) for right in (False, True))
@@ -263,18 +263,18 @@ def _below(values: Tensor, limits: Tensor) -> Tensor:
 
 @final
 class NoveltyScore:
-    """Score new samples by the share of held-out samples that is nearer to the training samples than they are.
+    """A score of new samples: the share of held-out samples nearer to the training samples.
 
         share = |{i held out: d_i < d}| / (H + 1),   d the distance to the k-th nearest training sample, or to the last
 
-    Shares of samples like the training data are spread evenly, so that no more than 5 % of them are above 0.95. With
-    fewer than 20 held-out samples none is. The distance is that of `OutOfDistribution`.
+    The shares of samples like the training data are uniformly distributed: at most 5 % of them are above 0.95. With
+    fewer than 20 held-out samples, none is. The distance is the kNN distance of `OutOfDistribution`.
 
     Args:
-        parts: Features of a run. Held out are those of the validation part, or, where it is empty or was learned from,
-            of the test part; at most 1,000 of them, chosen at random.
-        refit: Whether the validation part was learned from.
-        seed: Seed of that choice.
+        parts: Features of a run. The held-out samples are the validation part, or, if it is empty or was used in the
+            fit, the test part; at most 1,000 of them, drawn at random.
+        refit: Whether the fit included the validation part.
+        seed: Seed of the draw.
 
     Raises:
         ValueError: There are no training or no held-out samples.
@@ -310,7 +310,7 @@ class NoveltyScore:
         return self.compared(vectors)[0]
 
     def compared(self, vectors: Float[Tensor, "m d"]) -> tuple[Float[Tensor, " m"], Bool[Tensor, " m"]]:
-        """Return the shares, (M,), and which samples equal a training sample up to rounding, (M,)."""
+        """Return the shares, (M,), and a mask of samples equal to a training sample up to rounding, (M,)."""
         neighbours = [(values[:, -1], places[:, 0]) for _, values, places in nearest(vectors, self._train, self._k)]
         last, first = map(torch.cat, zip(*neighbours, strict=True)) if neighbours else (vectors[:, 0], torch.arange(0))
         apart = (vectors - self._train[first]).norm(dim=1)

@@ -1,4 +1,4 @@
-"""Predictors of classes and label sets, and scores of predictions, also of the classifier that a run trained itself."""
+"""Predictors of classes and label sets, scores of predictions, and the evaluation of a run's own classifier."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ ACCURACY = Metric("accuracy", selects=True)
 MANY_SAMPLES = 100  # a class with more training samples has many
 FEW_SAMPLES = 20  # a class with fewer has few
 HALF = 0.5  # the default threshold of probabilities
-MIN_LABEL_PROBABILITY = 0.05  # of a label that is given
+MIN_LABEL_PROBABILITY = 0.05  # of a predicted label
 MICRO, MACRO, F1 = Metric("micro-F1"), Metric("macro-F1"), Metric("F1")
 MICRO_AT_HALF, MACRO_AT_HALF = (Metric(f"{name}-F1 at {HALF}", shown=False) for name in ("micro", "macro"))
 MEAN_PRECISION, PRECISION = Metric("mAP", selects=True), Metric("average precision")
@@ -31,10 +31,10 @@ THIRDS = FREQUENCIES[3:]
 @final
 @dataclass(frozen=True)
 class Predicted:
-    """The predictions for samples: classes, (M,); or scores of labels, (M, L), the higher, the likelier."""
+    """The predictions for samples: classes, (M,), or scores of labels, (M, L), higher for more likely ones."""
 
     values: Int[Tensor, " m"] | Float[Tensor, "m l"]
-    features: Features  # with what is true
+    features: Features  # with the true labels
     probabilities: bool = True  # whether scores of labels are probabilities
 
     @property
@@ -57,7 +57,7 @@ def score_predictions(
 
 
 def selecting_score(evaluation: str, predicted: Predicted, settings: Mapping[str, Any] | None = None) -> Score:
-    """Score predictions only by the metric that settings are chosen by: accuracy, or mAP."""
+    """Score predictions only by the metric for choosing settings: accuracy, or mAP."""
     collector = ScoreCollector(evaluation, predicted.features, settings)
     if predicted.features.label_kind == "classes":
         collector.add(ACCURACY, *share(predicted.values == predicted.features.classes))
@@ -73,11 +73,11 @@ def accuracy(
     training: Int[Tensor, " c"],
     settings: Mapping[str, Any] | None = None,
 ) -> Result:
-    """Compare predicted classes, (M,), with the true ones: 0 or 1 a sample, with Wilson's intervals.
+    """Compare predicted classes, (M,), with the true ones: 0 or 1 per sample, with Wilson's intervals.
 
-    Scores are of all samples, of each class that occurs, and of classes with many, medium and few training samples (Z.
-    Liu et al., Large-Scale Long-Tailed Recognition in an Open World, 2019), where there are at least two of these.
-    `training` has how many each class has, (C,).
+    Scores are for all samples, each occurring class, and classes with many, medium and few training samples (Z. Liu et
+    al., Large-Scale Long-Tailed Recognition in an Open World, 2019), if at least two of these groups occur. `training`
+    is the number of training samples of each class, (C,).
     """
     collector = ScoreCollector(evaluation, test, settings)
     right = predictions == test.classes
@@ -89,7 +89,7 @@ def accuracy(
 
 
 def frequency(training: Int[Tensor, " c"]) -> dict[Group, Tensor]:
-    """Name the classes with many (over 100), medium, and few (under 20) training samples: masks (C,)."""
+    """Return masks, (C,), of the classes with many (over 100), medium, and few (under 20) training samples."""
     many, few = training > MANY_SAMPLES, training < FEW_SAMPLES
     return dict(zip(FREQUENCIES, (many, ~many & ~few, few), strict=False))
 
@@ -114,18 +114,18 @@ def label_set_scores(
 ) -> Result:
     """Score predicted label sets.
 
-    - micro-F1 and macro-F1 by thresholds chosen on validation: one for all labels for micro-F1, one for each label for
-      macro-F1. Where scores are probabilities, both at 0.5 too.
+    - micro-F1 and macro-F1 with thresholds chosen on validation: one for all labels for micro-F1, one for each label
+      for macro-F1. If scores are probabilities, both also at 0.5.
     - mAP: mean over labels of the average precision.
     - Hamming loss: the share of wrong decisions, at 0.5, or at the common threshold where scores aren't probabilities.
     - LRAP and coverage: see `ranking`; samples without a label are left out.
 
-    Labels that no test sample has are left out of means over labels. macro-F1 and mAP also of the third of labels with
-    the most training samples (head), of the middle third, and of the tail; F1 and average precision of every label.
+    Labels without a test sample are left out of means over labels. macro-F1 and mAP are also given for the third of
+    labels with most training samples (head), the middle third and the tail; F1 and average precision for each label.
 
-    Intervals are over the samples' pseudo-values, which are the outcomes: those of mAP and F1 by
-    `weighted_mean_interval`, which allows for labels of few samples, the others Student's. Thresholds are taken as
-    given. A score in which fewer than 5 samples count has no outcomes.
+    Intervals are over the samples' pseudo-values, which are the outcomes: by `weighted_mean_interval` for mAP and F1,
+    to allow for labels with few samples, Student's for the others. Thresholds are held fixed. A score with fewer than 5
+    contributing samples has no outcomes.
     """
     collector = ScoreCollector(evaluation, predicted.features, settings)
     _LabelScoring(collector, predicted).add_all(Thresholds.choose(validation), training)
@@ -135,10 +135,10 @@ def label_set_scores(
 @final
 @dataclass(frozen=True)
 class Thresholds:
-    """Above which scores labels are predicted: a common one for the highest micro-F1, and each label's own for its F1.
+    """Score thresholds for predicting labels: a common one for the highest micro-F1, and each label's own for its F1.
 
-    `unknown` counts the labels of which validation has no sample: their own is the common one. `few` marks the labels
-    of which it has fewer than 5, whose own is unreliable.
+    `unknown` counts the labels without a validation sample: their own threshold is the common one. `few` marks the
+    labels with fewer than 5, whose own threshold is unreliable.
     """
 
     common: float
@@ -148,12 +148,12 @@ class Thresholds:
 
     @property
     def to_predict(self) -> Float[Tensor, " l"]:
-        """Each label's own threshold, or the common one where few validation samples would have chosen its own."""
+        """Each label's own threshold, or the common one for labels with few validation samples."""
         return self.own.where(~self.few, self.common)
 
     @classmethod
     def choose(cls, validation: Predicted) -> "Thresholds":
-        """Choose the thresholds on validation; where it is empty they are 0.5."""
+        """Choose the thresholds on validation; without a labelled sample there, they are 0.5."""
         labels = validation.values.shape[1]
         if not bool(validation.sets.any()):
             half = torch.full((labels,), HALF, dtype=torch.float64)
@@ -218,7 +218,7 @@ class _LabelScoring:
         group: Group = ALL,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        """Add a mean over labels, or over samples of one value each; for all samples together also its outcomes."""
+        """Add a mean over labels, or over samples with one value each; for all samples together, also its outcomes."""
         mean_of, values = (statistic, statistic.values) if isinstance(statistic, Mean) else (None, statistic)
         known = ~values.isnan()
         if not bool(known.any()):
@@ -242,15 +242,15 @@ class _LabelScoring:
 
 @dataclass(frozen=True)
 class Predictor(ABC):
-    """Abstract: predicts the classes or label sets of new features.
+    """Abstract: a predictor of classes or label sets from new features.
 
     Args:
         by: Name of the predictor, such as "linear probe".
         names: The classes or labels, C of them.
         width: The length of a feature vector.
-        thresholds: Above which scores labels are predicted, (L,); None for classes.
-        probabilities: Whether its scores are probabilities: of classes they are.
-        few: How many labels share a common threshold, as validation has fewer than 5 samples of each.
+        thresholds: The scores above which labels are predicted, (L,); None for classes.
+        probabilities: Whether its scores are probabilities, as they always are for classes.
+        few: The number of labels with the common threshold, having fewer than 5 validation samples each.
     """
 
     by: str
@@ -265,12 +265,12 @@ class Predictor(ABC):
 
     @property
     def limits(self) -> Float[Tensor, " l"] | None:
-        """The scores above which labels are given, (L,): thresholds, no probability below `MIN_LABEL_PROBABILITY`."""
+        """The scores above which labels are predicted, (L,); of probabilities, at least `MIN_LABEL_PROBABILITY`."""
         limits = self.thresholds
         return limits.clamp(min=MIN_LABEL_PROBABILITY) if limits is not None and self.probabilities else limits
 
     def scores(self, vectors: Float[Tensor, "m d"]) -> Float[Tensor, "m c"]:
-        """Return the probability of each class, (M, C), which sum to 1, or the score of each label, (M, L)."""
+        """Return the probabilities of the classes, (M, C), which sum to 1, or the scores of the labels, (M, L)."""
         if vectors.ndim != 2 or vectors.shape[1] != self.width:
             got = f"got {tuple(vectors.shape)}: encode the inputs with the encoder of this run"
             raise ValueError(f"expected features (M, {self.width}), as the {self.by} learned from, {got}")
@@ -286,11 +286,11 @@ class Predictor(ABC):
 
 @final
 class OwnClassifier(Evaluation):
-    """Predict classes or label sets as the run itself does, end to end, without learning anything more.
+    """Predict classes or label sets with the run's own classifier, end to end, without further learning.
 
-    A run with a loss of logits has a linear classifier; one with label prototypes predicts by the cosine of an
-    embedding and a prototype. Classes: the highest score. Label sets: the sigmoid of a logit is a probability, a cosine
-    is none; see `label_set_scores`.
+    A run with a loss on logits has a linear classifier; a run with label prototypes predicts by the cosine of an
+    embedding and a prototype. The class with the highest score is predicted. For label sets, the sigmoid of a logit is
+    a probability, but a cosine is not; see `label_set_scores`.
 
     Example:
         >>> part = Features(torch.eye(2), torch.tensor([0, 1]), predictions=torch.tensor([[2.0, 0.0], [1.0, 0.0]]))

@@ -1,4 +1,4 @@
-"""What a linear probe is worth beyond its accuracy: its calibration, and its robustness to corrupted images."""
+"""The quality of a linear probe beyond its accuracy: its calibration, and its robustness to corrupted images."""
 
 import math
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ CLEAN_ACCURACY = Metric("clean accuracy")
 
 @final
 class Calibration(Evaluation):
-    """Compare the probabilities of a linear probe with how often its predictions are right.
+    """Compare the probabilities of a linear probe with the accuracy of its predictions.
 
     With p_i the softmax of sample i's logits, y_i its class, conf_i = max_c p_ic, and bins B_1 ... B_M of equal width:
 
@@ -38,12 +38,12 @@ class Calibration(Evaluation):
         negative log-likelihood    = 1/n Σ_i -log p_{i, y_i}
         Brier score                = 1/n Σ_i Σ_c (p_ic - [c = y_i])²
 
-    acc and conf of a bin are the share of right predictions and the mean of conf_i. The probe is that of `LinearProbe`.
-    The accuracy and the mean confidence of each bin that isn't empty are scores of groups, for a reliability diagram.
+    acc and conf of a bin are the share of right predictions and the mean of conf_i. The probe is fitted as in
+    `LinearProbe`. The accuracy and mean confidence of non-empty bins are group scores, for a reliability diagram.
 
-    The negative log-likelihood and the Brier score, from 0 to 2, have Student's intervals and outcomes by sample. The
-    calibration error is biased upwards, and its bootstrap samples are biased once more. So its interval is the basic
-    bootstrap's, [2v - q_97.5, 2v - q_2.5] for the value v and quantiles q of 1,000 resamples, widened to hold v. Its
+    The negative log-likelihood and the Brier score, from 0 to 2, have Student's intervals and outcomes per sample. The
+    calibration error is biased upwards, and its bootstrap samples are biased again. Its interval is therefore the basic
+    bootstrap's, [2v - q_97.5, 2v - q_2.5] for the value v and quantiles q of 1,000 resamples, widened to contain v. Its
     lower end is 0 if at least 2.5 % of 1,000 random outcomes with the stated probabilities have an error of v or more.
 
     Args:
@@ -53,7 +53,7 @@ class Calibration(Evaluation):
         seed: Seed of the bootstrap.
 
     Memory:
-        As the probe, and 2²² resampled indices.
+        The probe's memory, and 2²² resampled indices.
 
     Source:
         C. Guo et al., On Calibration of Modern Neural Networks, 2017, equation 3 and section 4.2; G. W. Brier,
@@ -107,19 +107,19 @@ class Calibration(Evaluation):
 
 
 def calibration_error(confidence: Float[Tensor, " n"], right: Bool[Tensor, " n"], bins: int = 15) -> float:
-    """Return the expected calibration error of each sample's largest probability, given which predictions are right."""
+    """Return the expected calibration error of each sample's largest probability, given a mask of right predictions."""
     gaps = torch.zeros(bins, dtype=torch.float64)
     gaps.index_add_(0, bin_indices(confidence, bins), confidence.double() - right.double())
     return float(gaps.abs().sum()) / len(confidence)
 
 
 def bin_indices(confidence: Float[Tensor, " n"], bins: int) -> Int[Tensor, " n"]:
-    """Return the bin of each probability, from 0: bin m holds those above m/M, up to (m + 1)/M."""
+    """Return the bin of each probability, from 0: bin m covers (m/M, (m + 1)/M]."""
     return ((confidence.double() * bins).ceil().long() - 1).clamp(0, bins - 1)
 
 
 def _stated(probe: LinearClassifier, features: Features, heat: float) -> tuple[Tensor, ...]:
-    """Return of each sample, (N,): the largest probability, float64, whether it is right, -log p_y, and Brier's sum."""
+    """Return each sample's largest probability, (N,), float64, whether it is right, -log p_y, and Brier's sum."""
     chunks: list[tuple[Tensor, ...]] = []
     for rows, logits in probe.chunks(features.vectors):
         labels = features.classes[rows]
@@ -159,22 +159,23 @@ class Robustness(Evaluation):
 
         mean accuracy under corruption = 1/n Σ_i a_i,   a_i = share of corruptions and severities under which i is right
 
-    Every test image is corrupted in every way and encoded again. The probe is that of `LinearProbe`, its penalty chosen
-    on clean validation samples. The mean has Student's interval over samples, accuracies have Wilson's. The accuracy
-    under each corruption and severity is a score of a group. Those under different choices can't be compared.
+    Every test image is corrupted in every way and encoded again. The probe is fitted as in `LinearProbe`, with its
+    penalty chosen on clean validation samples. The mean has Student's interval over samples, accuracies have Wilson's.
+    The accuracy under each corruption and severity is a group score. Scores with other corruptions or severities aren't
+    comparable.
 
     Args:
         corruptions: Names, see `corrupted`. None: all.
         severities: From 1 to 5.
         penalty: The probe's penalty. None: chosen on validation.
-        seed: Seed of what is random in the corruptions.
+        seed: Seed of the random parts of the corruptions.
 
     Memory:
-        As the probe, and one batch of corrupted images.
+        The probe's memory, and one batch of corrupted images.
 
     Source:
         D. Hendrycks and T. Dietterich, Benchmarking Neural Network Robustness to Common Corruptions and Perturbations,
-        2019; corruptions and strengths are ours.
+        2019; the corruptions and strengths here differ.
 
     Example:
         >>> Robustness(["rotation", "shot_noise"], severities=[2]).settings

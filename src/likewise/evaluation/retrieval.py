@@ -1,4 +1,4 @@
-"""Retrieval: are the samples nearest to a query of its class? The classes need not have been trained on."""
+"""Retrieval by similarity of samples with a query's class or label, also for classes not trained on."""
 
 from collections.abc import Iterator
 from copy import copy
@@ -36,43 +36,43 @@ LEFT_OUT = {
 class Retrieval(Evaluation):
     """Rank the test samples by their cosine similarity to each of them: the protocol of metric learning.
 
-    Every test sample is a query among all others, or among the training samples, its gallery, R of which have its
-    class. With hit_j whether the j-th nearest has its class:
+    Every test sample is a query. Its gallery is all other test samples, or the training samples; R samples in it have
+    the query's class. With hit_j = 1 if the j-th nearest has its class:
 
         precision@1 = hit_1,   R-precision = 1/R Σ_{j≤R} hit_j,   MAP@R = 1/R Σ_{j≤R} hit_j · (1/j Σ_{i≤j} hit_i)
 
-    and their means over queries. Nothing is learned or chosen. Samples whose class has no second sample aren't queries,
-    but are ranked; a note counts them. Intervals are over classes where the test classes weren't trained on, since
-    other classes would have given other numbers, and turns of a class count as one; else over samples: Wilson's for
-    precision@1, Student's for the others.
+    The scores are their means over queries. Nothing is learned or chosen. Samples whose class has no second sample
+    aren't queries, but are ranked; a note counts them. Intervals are over classes if the test classes weren't trained
+    on, since other classes would have given other numbers; rotated copies of a class count as one. Otherwise they are
+    over samples: Wilson's for precision@1, Student's for the others.
 
-    For each k of `at` also, with r the place of the first hit,
+    For each k of `at` there are also, with r the rank of the first hit,
 
         precision@k = 1/k Σ_{j≤k} hit_j,   recall@k = 1/R Σ_{j≤k} hit_j,   hit rate@k = 1 if r ≤ k,   else 0
         MRR@k = 1/r if r ≤ k, else 0,      MAP@k = 1/min(k, R) Σ_{j≤k} hit_j · (1/j Σ_{i≤j} hit_i)
         nDCG@k = Σ_{j≤k} hit_j / log2(j + 1), divided by its highest value
 
-    What papers on metric learning and on CLIP call recall@k is the hit rate; with one right answer they are equal.
+    Papers on metric learning and on CLIP call the hit rate recall@k; with one right answer the two are equal.
 
-    Label sets: a hit has a label of the query, and with J the Jaccard similarity of two label sets there are, beside
+    For label sets, a hit has a label of the query. With J the Jaccard similarity of two label sets, there are, besides
     precision@1,
 
         Jaccard@10 = 1/10 Σ_{j≤10} J_j,   nDCG@10 = Σ_{j≤10} J_j / log2(j + 1), divided by its highest value
 
-    from which nDCG@k is computed, too. Samples without a label aren't queries, but are ranked.
+    and nDCG@k is computed from J too. Samples without a label aren't queries, but are ranked.
 
     Args:
-        at: k, of what is measured at k; or several. None: precision@1 alone.
-        gallery: What is ranked: the other "test" samples, or the "train" samples, as for queries and a gallery.
-        among: A gallery of one's own instead: a source with labels, whose inputs the run's encoder encodes.
-        gallery_includes_queries: Whether the test samples are rows of such a gallery, too: each query's own row is then
-            left out. Otherwise a note counts equal rows, and of many a warning.
+        at: k of the metrics at k, or several. None: precision@1 alone.
+        gallery: The ranked samples: the other "test" samples, or the "train" samples, as for queries and a gallery.
+        among: A separate gallery instead: a source with labels, encoded by the run's encoder.
+        gallery_includes_queries: Whether the test samples are also rows of this gallery: each query's own row is then
+            left out. Otherwise a note counts equal rows, with a warning if there are many.
 
     Raises:
         ValueError: k or the gallery is invalid.
 
     Memory:
-        O((M + R)·D + M) and one tile of similarities, for M queries among R samples; label sets: two.
+        O((M + R)·D + M) and one tile of similarities, for M queries among R samples; two tiles for label sets.
 
     Source:
         K. Musgrave, S. Belongie and S.-N. Lim, A Metric Learning Reality Check, 2020, section 3.2.
@@ -125,7 +125,7 @@ class Retrieval(Evaluation):
 
     @cached_property
     def _gallery(self) -> Samples:
-        assert self.among is not None  # noqa: S101 - asked by the caller
+        assert self.among is not None  # noqa: S101 - checked by the caller
         return self.among.load()
 
     @property
@@ -133,7 +133,7 @@ class Retrieval(Evaluation):
         return (self.gallery == "test" and self.among is None) or self.gallery_includes_queries
 
     def _gallery_features(self, parts: FeatureParts, *, encoded: bool = False) -> Features | None:
-        """Return the gallery, of a source with zeros as vectors unless `encoded`; None if it is the other queries."""
+        """Return the gallery, for a source with zeros as vectors unless `encoded`; None if it is the other queries."""
         if self.among is not None:
             samples, like = self._gallery, parts.test.vectors
             vectors = like.new_zeros(1, like.shape[1]).expand(len(samples), -1)
@@ -180,9 +180,9 @@ class Retrieval(Evaluation):
 
         Args:
             queries: Vectors (M, D), an array, a tensor or lists of numbers.
-            labels: Their classes (M,), integers or strings, or label sets (M, L); of pairs the pair's number.
+            labels: Their classes (M,), integers or strings, or label sets (M, L); for pairs, the pair's number.
             gallery: Vectors (R, D). None: the other queries.
-            gallery_labels: Their labels: all of a query's class, or with a label of it, are right answers.
+            gallery_labels: Their labels: a right answer has the query's class, or a label in common with it.
             gallery_includes_queries: See the class.
             names: The classes' or labels' names.
             progress: Wraps the tiles.
@@ -207,7 +207,7 @@ class Retrieval(Evaluation):
         return evaluation(*parts, progress=progress)
 
     def each(self, queries: Features) -> dict[str, Float[Tensor, " m"]]:
-        """Return each metric of every query among the others, (M,), by its name; NaN where there is no right answer."""
+        """Return each metric of every query among the others, (M,), by its name; NaN without a right answer."""
         measure = self._of_sets if queries.label_kind == "label sets" else self._of_classes
         results = measure(queries, queries, torch.arange(len(queries)), silent)
         return {metric.name: values for metric, values in results.items()}
@@ -289,7 +289,7 @@ class Retrieval(Evaluation):
         gains: Float[Tensor, "m k"],
         highest: Float[Tensor, "m k"],
     ) -> Iterator[Tensor]:
-        """Yield the metrics of `AT_EACH`, (m,) each, for each k; nDCG divides gains by the highest possible ones."""
+        """Yield the metrics of `AT_EACH`, (m,) each, for each k; nDCG divides gains by the highest possible gains."""
         places = torch.arange(1, hits.shape[1] + 1)
         precisions = hits * hits.cumsum(dim=1) / places
         for k in self.at:
@@ -310,7 +310,7 @@ def _metric(name: str, k: int) -> Metric:
 
 
 def _answers(test: Features, gallery: Features, but_one: bool) -> Int[Tensor, " m"]:
-    """Return how many right answers each query has besides itself; for label sets, whether there is one."""
+    """Return the number of right answers of each query besides itself; for label sets, whether there is one."""
     if test.label_kind == "label sets":
         sets, known = label_sets_among(test, gallery)
         return (sets & (known.sum(dim=0) > but_one)).any(dim=1).long()
@@ -321,7 +321,7 @@ def _answers(test: Features, gallery: Features, but_one: bool) -> Int[Tensor, " 
 def add_mean(
     collector: ScoreCollector, metric: Metric, values: Tensor, classes: Tensor | None, *, binary: bool, **details: Any
 ) -> None:
-    """Add the mean of queries with its interval: over their classes, or Wilson's of 0 and 1, or Student's."""
+    """Add the mean over queries with its interval: over their classes, or Wilson's for 0 and 1, or Student's."""
     scored = share(values > 0) if classes is None and binary else mean_share(values, classes)
     collector.add(metric, *scored, classes=None if classes is None else len(classes.unique()), **details)
 
@@ -329,7 +329,7 @@ def add_mean(
 def _highest(
     sets: Bool[Tensor, "m l"], gallery: Bool[Tensor, "r l"], depth: int, own_index: Int[Tensor, " m"] | None
 ) -> tuple[Float[Tensor, "m k"], Int[Tensor, " m"]]:
-    """Return each set's highest Jaccard similarities to others, highest first, and how many share a label: in tiles."""
+    """Return each set's highest Jaccard similarities to others, in descending order, and the number above 0."""
     numbers, references = sets.float(), gallery.float()
     sizes = references.sum(dim=1)
     similarities: list[Tensor] = []

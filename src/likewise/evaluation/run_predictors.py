@@ -1,4 +1,4 @@
-"""The predictors of a run, the classifiers that it keeps and its training features, and what they predict."""
+"""The predictors of a run, from its saved classifiers or its training features, and their predictions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ from likewise.runs.scores import ENCODER
 
 MAX_SHOWN = 5  # samples in the repr
 By = Literal["probe", "own", "knn"]
-DEFAULT_NEIGHBOURS: tuple[int, Weights] = (20, "similarity")  # how many, and their weights
+DEFAULT_NEIGHBOURS: tuple[int, Weights] = (20, "similarity")  # their number and weights
 LABELLED_REMEDY = "give labelled samples to predict by with among (likewise predict RUN INPUT --among SOURCE)"
 
 
@@ -34,14 +34,14 @@ class Predictions:
     """The predictions for M samples; see `Model.predict`.
 
     Args:
-        ids: What each sample is called, (M,).
-        names: The classes or labels that may be predicted, C of them.
-        scores: The probability of each class or label, (M, C); by label prototypes the cosine.
-        sets: Which labels are predicted, (M, L); None for classes.
-        unlike: The share of held-out samples that are nearer to the training data, (M,), as `NoveltyScore` has it. None
-            where the run keeps no features.
+        ids: The ID of each sample, (M,).
+        names: The C possible classes or labels.
+        scores: The probability of each class or label, (M, C); for label prototypes the cosine.
+        sets: A mask of the predicted labels, (M, L); None for classes.
+        unlike: The share of held-out samples nearer to the training data, (M,); see `NoveltyScore`. None if the run
+            keeps no features.
         probabilities: Whether the scores are probabilities.
-        trained_on: Whether each sample has the features of a training sample, (M,). None as above.
+        trained_on: A mask of samples with the features of a training sample, (M,). None if `unlike` is None.
     """
 
     ids: Sequence[str]
@@ -63,7 +63,7 @@ class Predictions:
 
     @property
     def labels(self) -> list[Any]:
-        """The class of each sample, or the list of its labels, the likeliest first."""
+        """The class of each sample, or the list of its labels, most likely first."""
         if self.sets is None:
             return [self.names[number] for number in self.scores.argmax(axis=1).tolist()]
         ranked = zip(np.argsort(-self.scores, axis=1, kind="stable").tolist(), self.sets.tolist(), strict=True)
@@ -71,7 +71,7 @@ class Predictions:
 
     @property
     def probability(self) -> list[Any]:
-        """The probability of the class of each sample, or the list of those of its labels, in their order."""
+        """The probability of each sample's class, or the list of its labels' probabilities, in the same order."""
         if self.sets is None:
             return self.scores.max(axis=1).tolist()
         ranked = zip(-np.sort(-np.where(self.sets, self.scores, -np.inf), axis=1), self.sets.sum(axis=1), strict=True)
@@ -79,12 +79,12 @@ class Predictions:
 
     @property
     def unlike_training(self) -> list[bool] | None:
-        """Whether each sample is farther from the training data than 95 % of held-out samples are."""
+        """Whether each sample is farther from the training data than 95 % of held-out samples."""
         return None if self.unlike is None else (self.unlike > UNLIKE_SHARE).tolist()
 
     @property
     def columns(self) -> dict[str, list[Any]]:
-        """The columns of a table: id, class or labels, probability, second choice, and how unlike."""
+        """The columns of a table: id, class or labels, probability, second choice, and unlikeness."""
         what, stated = "class" if self.sets is None else "labels", "probability" if self.probabilities else "score"
         table: dict[str, list[Any]] = {"id": list(self.ids), what: self.labels, stated: self.probability}
         if self.sets is None and len(self.names) > 1:
@@ -98,11 +98,11 @@ class Predictions:
 
 @final
 class RunPredictors:
-    """The predictors that a run has learned from features, each read when it is first used; the data is not needed.
+    """A run's predictors from features, each loaded at its first use; the data is not needed.
 
     Args:
-        run: The run. None: there is an exported encoder alone.
-        probe: The linear probe that was exported with the encoder.
+        run: The run. None: there is only an exported encoder.
+        probe: The linear probe exported with the encoder.
     """
 
     def __init__(self, run: Run | None, probe: LinearPredictor | None = None) -> None:
@@ -114,7 +114,7 @@ class RunPredictors:
         """The run.
 
         Raises:
-            ValueError: There is an exported encoder alone.
+            ValueError: There is only an exported encoder.
         """
         if self._run is None:
             got = "an exported encoder" + (" with a probe alone" if self._probe else " without a probe")
@@ -123,19 +123,19 @@ class RunPredictors:
 
     @cached_property
     def features(self) -> FeatureParts | None:
-        """The run's features, of pairs each input of the first side once, as evaluated; None where it keeps none."""
+        """The run's features as evaluated, for pairs each input of the first side once; None if it keeps none."""
         if self._run is None or not self.run.embeddings.is_file():
             return None
         return FeatureParts(*(part.unique() for part in load_features(self.run.embeddings)))
 
     @cached_property
     def refit(self) -> bool:
-        """Whether the validation part was learned from."""
+        """Whether the final fit included the validation part."""
         return bool((self.run.metadata.get("parts") or {}).get("split", {}).get("init_args", {}).get("refit", False))
 
     @cached_property
     def unlikeness(self) -> NoveltyScore | None:
-        """The measure of how unlike the training data a sample is; None without training or held-out samples."""
+        """The score of unlikeness to the training data; None without training or held-out samples."""
         features = self.features
         if features is None or not len(features.train):
             return None
@@ -147,9 +147,9 @@ class RunPredictors:
         """Return a predictor.
 
         Args:
-            by: "probe", the linear probe; "own", the classifier or the prototypes that were trained with the encoder;
-                or "knn". None: the first of these that there is.
-            among: Labelled samples, to predict by the nearest 20 of them, weighted by similarity.
+            by: "probe", the linear probe; "own", the classifier or prototypes trained with the encoder; or "knn". None:
+                the first that the run has.
+            among: Labelled samples; the nearest 20 of them predict, weighted by similarity.
 
         Raises:
             ValueError: The run has no such classifier, or no labels.
@@ -175,10 +175,10 @@ class RunPredictors:
     def predictions(
         self, features: Float[Tensor, "m d"], ids: Sequence[str], by: By | None = None, among: Features | None = None
     ) -> Predictions:
-        """Predict the class or labels of M samples, which are called `ids`, and how unlike the training data each is.
+        """Predict the class or labels of M samples, with the given `ids`, and their unlikeness to the training data.
 
         Raises:
-            ValueError: The run has no such classifier, or no labels; or the features are of another length, or not
+            ValueError: The run has no such classifier, or no labels; or the features have another length or aren't
                 finite.
         """
         wrong = (~torch.isfinite(features).all(dim=1)).nonzero().flatten()

@@ -1,4 +1,4 @@
-"""Zero-shot classification: are samples nearest to the names of their classes, written as the other side of pairs?"""
+"""Zero-shot classification of samples by the nearest class name, encoded as the other side of pairs."""
 
 import re
 from collections.abc import Sequence
@@ -27,19 +27,19 @@ WORD = re.compile(r"[^\W_]+")
 
 @final
 class ZeroShot(Evaluation):
-    """Predict the class whose name, as a text of the other side, is nearest: nothing is learned from labels.
+    """Predict the class whose name, as a text of the other side, is nearest, without learning from labels.
 
-    A class is the mean of the normalised embeddings of its name in each template. Scores are accuracy, also of each
-    class, whether the class is among the nearest 5, and the mean of the classes' accuracies. Accuracy is also given
-    separately for classes whose names, word by word, no training text has, and for the others: predictions are among
-    all classes, and chance is among these, the level of an encoder that can only rule out the others.
+    A class is the mean of the normalised embeddings of its name in each template. The scores are accuracy, also of each
+    class, top-5 accuracy, and the mean of the classes' accuracies. Accuracy is also given separately for classes whose
+    names are in no training text, as whole words, and for the others. Predictions are among all classes, but chance is
+    within the group: the level of an encoder that can only rule out the other group.
 
-    Equal similarities come in a random order that is the same every time. Intervals are over samples: Wilson's, and
-    Student's for the mean over classes, with the classes as they are.
+    Ties are broken in a fixed random order. Intervals are over samples: Wilson's, and Student's for the mean over
+    classes, with the classes held fixed.
 
     Args:
-        classes: What each class is called, (C,), in the order of the labels. None: the names of the labels, with spaces
-            for underscores.
+        classes: The name of each class, (C,), in the order of the labels. None: the labels' names, with spaces for
+            underscores.
         templates: Texts in which "{}" stands for the name.
 
     Raises:
@@ -138,7 +138,7 @@ def _nearest(part: Features, classes: Float[Tensor, "c d"], progress: Bar) -> Te
 
 
 def _over_classes(right: Bool[Tensor, " m"], test: Features) -> Float[Tensor, " m"]:
-    """Return pseudo-values of the mean of the classes' accuracies, (M,), whose mean it is; see `label_metrics`."""
+    """Return pseudo-values of the mean of the classes' accuracies, which is their mean, (M,); see `label_metrics`."""
     occurring, places, counts = test.classes.unique(return_inverse=True, return_counts=True)
     accuracies = torch.zeros(len(occurring), dtype=torch.float64).index_add(0, places, right.double()) / counts
     widened = (counts / (counts - 1)).clamp(max=MAX_ENLARGEMENT).sqrt() * len(test) / (len(occurring) * counts)
@@ -146,7 +146,7 @@ def _over_classes(right: Bool[Tensor, " m"], test: Features) -> Float[Tensor, " 
 
 
 def _unseen(names: Sequence[str], learned: Sequence[Features]) -> Bool[Tensor, " c"]:
-    """Tell which names stand in no training text, as whole words, without regard to case."""
+    """Return a mask of the names that are in no training text, as whole words, ignoring case."""
     origins = [part.counterparts.origin for part in learned if part.counterparts is not None]
     inputs = [origin.samples.inputs for origin in origins if origin is not None]
     texts = [some.strings for some in inputs if isinstance(some, Texts)]

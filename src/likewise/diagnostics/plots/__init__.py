@@ -1,4 +1,4 @@
-"""Pictures, drawn with Plotly here alone: each is a figure that any page can show."""
+"""Plotly figures for any page; only this package uses Plotly."""
 
 from likewise.diagnostics.plots.charts import (
     Dot,

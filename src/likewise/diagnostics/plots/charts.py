@@ -1,4 +1,4 @@
-"""Charts: numbers with their intervals, curves and points over others, histograms, and matrices as colours."""
+"""Charts of numbers with their intervals, curves, points, histograms, and matrices as colours."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,15 +11,15 @@ from torch import Tensor
 
 from likewise.diagnostics.plots.figure import COLORS, GREY, color, grid, line, plotly_text, styled
 
-MAX_TICKS = 40  # with names, on an axis
-MAX_SETTINGS = 10  # named on an axis; of more, only powers of ten are
-MAX_NAMED_ROWS = 60  # rows of a matrix; of more only hovering shows the names
+MAX_TICKS = 40  # named on an axis
+MAX_SETTINGS = 10  # named on an axis; with more, only powers of ten are
+MAX_NAMED_ROWS = 60  # rows of a matrix; with more, only hovering shows the names
 MAX_LABELS = 24  # in a legend
-DECADES = 5.0  # of the axis of strengths; weaker references make no difference
+DECADES = 5.0  # on the axis of strengths; weaker references make no difference
 
 
 class Dot(NamedTuple):
-    """A number to draw with its interval, in percent or points, and what hovering over it says."""
+    """A number to draw with its interval, in percent or points, and its hover text."""
 
     value: float
     low: float
@@ -28,7 +28,7 @@ class Dot(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """A setting that was tried: its value, its score in percent with the interval, and whether it was chosen."""
+    """A tried setting: its value, its score in percent with the interval, and whether it was chosen."""
 
     setting: float
     value: float
@@ -38,9 +38,9 @@ class Tried(NamedTuple):
 
 
 def dots(rows: Mapping[str, Mapping[str, Dot]], across: str, *, zero: bool = False) -> go.Figure:
-    """Draw numbers with their intervals, those to be compared below each other: by row, and by what is compared.
+    """Draw numbers with their intervals by row, with compared ones below each other.
 
-    The axis, which `across` names, spans the intervals, and has a line at 0 only if `zero`.
+    The axis, named by `across`, spans the intervals, and has a line at 0 only if `zero`.
 
     Example:
         >>> rows = {"kNN": {"encoder": Dot(90, 88, 92), "raw inputs": Dot(80, 78, 82)}}
@@ -74,7 +74,7 @@ def dots(rows: Mapping[str, Mapping[str, Dot]], across: str, *, zero: bool = Fal
 
 
 def bars(kinds: Mapping[str, Mapping[str, Dot]], across: str, up: str) -> go.Figure:
-    """Draw numbers, by kind of bar and by name, as bars from 0, with their intervals, so that lengths can be compared.
+    """Draw numbers, by kind of bar and by name, as bars from 0, which makes lengths comparable, with their intervals.
 
     Example:
         >>> bars({"encoder": {"cat": Dot(10, 5, 15), "dog": Dot(0, 0, 2)}}, "class", "wrong, %").data[0].y
@@ -100,9 +100,9 @@ def bars(kinds: Mapping[str, Mapping[str, Dot]], across: str, up: str) -> go.Fig
 
 
 def choices(panels: Mapping[str, tuple[str, Mapping[str, Sequence[Tried]]]]) -> go.Figure:
-    """Draw validation scores over the settings, on a logarithmic axis; a star marks what was chosen.
+    """Draw validation scores over the settings, on a logarithmic axis; a star marks the chosen setting.
 
-    For each title, `panels` has the name of the setting, and for each curve what was tried.
+    For each title, `panels` has the name of the setting, and for each curve the tried settings.
 
     Example:
         >>> tried = [Tried(1.0, 90, 88, 92, True), Tried(10.0, 80, 78, 82, False)]
@@ -139,7 +139,7 @@ def _whiskers(shown: Sequence[Dot | Tried]) -> dict[str, Any]:
 
 
 class Point(NamedTuple):
-    """A point, and what hovering over it says."""
+    """A point and its hover text."""
 
     x: float
     y: float
@@ -149,7 +149,7 @@ class Point(NamedTuple):
 def curves(panels: Mapping[str, Sequence[tuple[str, Sequence[tuple[int, float]]]]], across: str = "step") -> go.Figure:
     """Draw curves, each panel on its own axes; curves with the same label share a colour, several have a legend.
 
-    For each title, `panels` has curves, each a label with (step, value) pairs; `across` is what is counted.
+    For each title, `panels` has curves, each a label with (step, value) pairs; `across` names the steps.
 
     Example:
         >>> figure = curves({"loss": [("a", [(0, 2.0), (1, 1.0)]), ("b", [(0, 3.0)])], "rate": [("a", [(0, 0.1)])]})
@@ -172,7 +172,7 @@ def curves(panels: Mapping[str, Sequence[tuple[str, Sequence[tuple[int, float]]]
 
 
 def scatter(kinds: Mapping[str, Sequence[Point]], across: str, up: str, *, logarithmic: bool = False) -> go.Figure:
-    """Draw points, those of a kind in one colour; `logarithmic` is about the horizontal axis.
+    """Draw points, each kind in one colour; `logarithmic` applies to the horizontal axis.
 
     Example:
         >>> figure = scatter({"a run": [Point(500, 0.1, "cat"), Point(5, 0.3, "dog")]}, "training samples", "drift")
@@ -206,11 +206,11 @@ def with_intervals(
     """Draw numbers with their intervals over other numbers, such as accuracies over the number of labels.
 
     Args:
-        lines: For each name its points: the other number, x, and the number, y.
+        lines: The points of each name: the other number, x, and the number, y.
         across: The title of the horizontal axis.
-        up: That of the vertical axis.
+        up: The title of the vertical axis.
         logarithmic: Whether the horizontal axis is logarithmic, and has a tick for each point.
-        diagonal: Whether to draw where both are equal, from 0 to 100, as of perfect calibration.
+        diagonal: Whether to draw the diagonal from 0 to 100, as for perfect calibration.
 
     Example:
         >>> figure = with_intervals({"probe": [(50, Dot(40, 35, 45)), (500, Dot(60, 58, 62))]}, "labels", "accuracy, %")
@@ -235,7 +235,7 @@ def with_intervals(
 
 
 def spectra(values: Mapping[str, Float[Tensor, " k"]]) -> go.Figure:
-    """Draw the singular values, (K,), of several kinds of features, largest first; those that are 0 are left out.
+    """Draw the singular values, (K,), of several kinds of features, largest first; zeros are left out.
 
     Example:
         >>> import torch
@@ -256,8 +256,8 @@ def strengths(
 ) -> go.Figure:
     """Draw the mean strength of positives and of negatives over their cosine with the anchor, on logarithmic axes.
 
-    For each title, `panels` has what `likewise.diagnostics.strength_by_similarity` returns. All panels have the same
-    axes, which leave out what is 100,000 times weaker than the strongest.
+    For each title, `panels` has the result of `likewise.diagnostics.strength_by_similarity`. All panels have the same
+    axes, which leave out strengths 100,000 times below the largest.
 
     Example:
         >>> import torch
@@ -287,7 +287,7 @@ def strengths(
 def histograms(
     panels: Mapping[str, Mapping[str, tuple[Float[Tensor, "edges"], Float[Tensor, "bins"]]]], across: str, up: str
 ) -> go.Figure:
-    """Draw how values are distributed, in panels with the same axes, which `across` and `up` name.
+    """Draw distributions of values, in panels with the same axes, named by `across` and `up`.
 
     By title and by kind of values, `panels` has the edges of the bins and the share of each bin, drawn in percent.
 
@@ -318,7 +318,7 @@ def histograms(
 
 
 def heat_maps(histograms: Mapping[str, Sequence[tuple[int, Sequence[int]]]]) -> go.Figure:
-    """Draw histograms over epochs, a column an epoch, the share of each bin as a colour.
+    """Draw histograms over epochs, one column per epoch, with the share of each bin as a colour.
 
     Each title has (epoch, counts) pairs, with the same number of counts; an epoch without counts is left blank.
 

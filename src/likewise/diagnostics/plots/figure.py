@@ -1,4 +1,4 @@
-"""The common parts of all figures: colours, axes, plain text, thumbnails of images, and HTML of a page."""
+"""The common parts of all figures: colours, axes, plain text, thumbnails of images, and HTML elements."""
 
 import base64
 import gzip
@@ -22,8 +22,8 @@ from torch.nn import functional
 
 from likewise.runs.scores import one_line
 
-COLORS = ("#1f77b4", "#b0721e")  # the first is what a run made, the second what it is compared with
-BUTTONS = ["toImage", "zoom2d", "pan2d", "resetScale2d"]  # none that leads out of the page
+COLORS = ("#1f77b4", "#b0721e")  # the first is for the run, the second for its comparison
+BUTTONS = ["toImage", "zoom2d", "pan2d", "resetScale2d"]  # none of them leads out of the page
 CONFIG = {"displaylogo": False, "responsive": True, "modeBarButtons": [BUTTONS]}
 GREY = "#8a8f99"
 GRID = "rgba(128,128,128,0.25)"
@@ -33,9 +33,9 @@ COLUMNS = 2  # of panels
 
 @cache
 def script(*, figures: bool = True) -> Markup:
-    """Return the elements that draw figures, once for a page: the drawing library, compressed, and the code to use it.
+    """Return the elements for drawing figures, once per page: the drawing library, compressed, and the code to use it.
 
-    Without `figures`, it is only the code that waits until an element is seen.
+    Without `figures`, return only the code that waits until an element is seen.
 
     Example:
         >>> 1_000_000 < len(script()) < 2_500_000
@@ -62,7 +62,7 @@ def as_html(figure: go.Figure, name: str) -> Markup:
 
 
 def as_data(value: Any, name: str = "") -> Markup:
-    r"""Return what JSON or a figure can hold as an element, with an id if any, that a page's scripts read.
+    r"""Return a JSON value or a figure as an element for a page's scripts, with an optional id.
 
     `<`, `>` and `/` are escaped, so that no value can close the element.
 
@@ -81,12 +81,12 @@ def plotly_text(text: str, most: int = MAX_NAME_LENGTH) -> str:
 
 
 def color(index: int, count: int) -> str:
-    """Return the colour of one of `count` things that are compared."""
+    """Return the colour of one of `count` compared items."""
     return COLORS[index] if count <= len(COLORS) else qualitative.D3[index % len(qualitative.D3)]
 
 
 def palette(count: int) -> list[str]:
-    """Return colours of `count` classes; beyond 24, classes share colours.
+    """Return colours for `count` classes; beyond 24, classes share colours.
 
     Example:
         >>> len(palette(3)), len(palette(100))
@@ -96,14 +96,14 @@ def palette(count: int) -> list[str]:
 
 
 def line(points: Sequence[tuple[float, float | None]], name: str, shade: str, **properties: Any) -> go.Scatter:
-    """Return a line through points, x and y, with markers; properties are further ones of the trace."""
+    """Return a line through points, x and y, with markers; `properties` are further properties of the trace."""
     x, y = zip(*points, strict=True) if points else ((), ())
     properties = {"mode": "lines+markers", "line": {"color": shade, "width": 1.6}} | properties
     return go.Scatter(properties, x=x, y=y, name=plotly_text(name))
 
 
 def grid(titles: Sequence[str], columns: int = COLUMNS) -> tuple[go.Figure, list[dict[str, Any]]]:
-    """Return a figure of panels on axes of their own, and the row and column of each."""
+    """Return a figure of panels with separate axes, and the row and column of each panel."""
     rows = max(1, -(-len(titles) // columns))
     figure = make_subplots(rows, columns, subplot_titles=titles, vertical_spacing=0.28 / rows, horizontal_spacing=0.09)
     return figure, [{"row": index // columns + 1, "col": index % columns + 1} for index in range(len(titles))]
@@ -127,7 +127,7 @@ def styled(figure: go.Figure, **layout: Any) -> go.Figure:
 
 
 def thumbnails(images: Float[Tensor, "n ch h w"], side: int) -> Float[Tensor, "n 3 h2 w2"]:
-    """Return images from 0 to 1 with sides of at most `side` pixels; unless of three channels, the first in grey."""
+    """Return images from 0 to 1 with sides of at most `side` pixels; without three channels, the first in grey."""
     colour = images if images.shape[1] == 3 else images[:, :1].expand(-1, 3, -1, -1)
     longer = max(images.shape[-2:])
     if longer <= side:

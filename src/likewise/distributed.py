@@ -1,4 +1,4 @@
-"""Collectives over the rows of all processes: a gather with exact gradients, and reductions that count anchors once.
+"""Collectives over all processes' rows: a gather with exact gradients, and reductions that count each anchor once.
 
 Each anchor is evaluated once, on its own rank, against the references of all ranks. With W processes and A active
 anchors in total, the loss of rank k has the gradient of

@@ -123,7 +123,7 @@ def describe(self: object) -> str:
 
 
 def spec_of(part: object) -> dict[str, Any]:
-    """Return the spec of a part, with its attributes as the arguments of their names, and else the defaults."""
+    """Return the spec of a part: its attributes as the arguments of the same names, and defaults for the others."""
     init_args = defaults(type(part), vars(part))
     return {"class_path": _public_path(type(part)), **({"init_args": init_args} if init_args else {})}
 
@@ -238,7 +238,7 @@ def _find_classes(owner: type, parameter: str) -> tuple[type, ...]:
 
 
 def _hint(owner: type, parameter: str) -> Any:
-    """Return the annotation of a constructor's parameter, or of its parent's if the parameter is passed on."""
+    """Return the annotation of a constructor's parameter, or that of a parent class's if the parameter is passed on."""
     for cls in owner.__mro__:
         try:
             hints = get_type_hints(cls.__init__)

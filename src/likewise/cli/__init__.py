@@ -137,7 +137,7 @@ def _terminable() -> AbstractContextManager[None]:
 
 @contextmanager
 def _plain_output() -> Generator[None]:
-    """Escape characters that a stream can't show, and show warnings as lines, except about images, reported later."""
+    """Escape characters that a stream can't show, and show warnings as lines, but those of images only at the end."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -188,7 +188,7 @@ class ConfigBuilder:
             )
 
     def _called(self, name: str) -> str:
-        """Return an option's name in the help: with hyphens, or in capitals for a positional argument."""
+        """Return an option's name in the help: after two hyphens, or in capitals for a positional argument."""
         return name.upper() if name.upper() in RECORDS[self.verb][1].split() else f"--{name}"
 
 

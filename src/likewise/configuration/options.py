@@ -64,8 +64,8 @@ class EvaluateOptions(SharedOptions):
     ZeroShot run only if named.
 
     An array file has the keys features (N, D) and labels (N,), and optionally parts (N,) of train, validation, test;
-    or train_features, train_labels, test_features, test_labels. Without parts, the samples of each
-    class are split in proportion. Pairs have counterpart_features (N, D) too, and need no labels.
+    or train_features, train_labels, test_features, test_labels. Without parts, the samples of each class are split
+    in proportion. Pairs have counterpart_features (N, D) too, and need no labels.
 
     Args:
         source: A run's folder, a checkpoint in it, an .npz or .parquet file, or a folder of .npy or .parquet files.
@@ -104,7 +104,7 @@ class TrainOptions(SharedOptions):
         recipe: A built-in configuration, METHOD-DATA or METHOD: simclr, supcon, moco, byol, rascal or cross-entropy,
             for digits, omniglot, cifar10, cifar100, cifar100-lt, image-folder and more. All other options win over it.
         resume: The folder of an interrupted run to resume; the only other options are --report, --sections, --log,
-            --workers, --checkpoint_minutes, --timeout_minutes and --trainer.*.
+            --workers, --checkpoint_minutes, --keep_checkpoints, --timeout_minutes and --trainer.*.
         seed: Seed of everything random except the split.
         name: The name of the run's folder, after its date. Default: the loss and the data.
         checkpoint_minutes: Minutes between checkpoints within an epoch.
@@ -116,10 +116,10 @@ class TrainOptions(SharedOptions):
         chunk_size: Views encoded at a time in each process, for batches whose activations exceed the memory; the loss
             is still over the whole batch. Default: all.
         widths: Numbers of leading features, such as 384,128,64; the loss is the mean over them, for embeddings that
-            can be truncated (Matryoshka). Default: all features only.
+            can be truncated (Matryoshka). Default: only the full length.
         temperature_rate_factor: Factor of a learned temperature's learning rate; --loss.temperature learned learns it.
-        unlabelled: The use of unlabelled samples, as from --subset FewLabels, in a loss over classes: left out, or each
-            as a class of its own. Losses without labels are trained on all samples.
+        unlabelled: How a loss with labels treats unlabelled samples, as from --subset FewLabels: left out, or each as a
+            class of its own. Losses without labels are trained on all samples.
         weights: A file of initial weights for the encoder, .safetensors or .pth, from any training: they are matched
             by name and shape, ignoring prefixes of the names, or else by order and shape, which is reported. Default:
             the encoder's own.
@@ -129,11 +129,11 @@ class TrainOptions(SharedOptions):
         encoder_rate_factor: Factor of the encoder's learning rate relative to the head's.
         layer_decay: Factor of the learning rate from each block of the encoder to the one before it, nearer the input.
         workers: Processes that read and decode samples; 0: only the training process. Default: as many as help.
-        compile: Whether to compile encoder, head and momentum encoder with torch.compile. The loss runs outside, with
-            any backend, as it does without, and nothing is captured in a CUDA graph.
+        compile: Whether to compile encoder, head and momentum encoder with torch.compile. The loss is not compiled:
+            it runs as usual, with any of its backends. No CUDA graph is captured.
         validation_epochs: Epochs between validation scores; the last epoch always has them. 0: none at all.
-        keep: Which weights a finished run keeps: of the last epoch, or of the best in validation, including the encoder
-            as it began. Default: the best where validation can choose, in recipes the last.
+        keep: Which weights a finished run keeps: of the last epoch, or of the best in validation, which may be those
+            before training. Default: the best where validation can choose, in recipes the last.
         patience: Validations without a better score, as for --keep best, that end the training. Default: never.
         log: Tools to log the training to: tensorboard, wandb, mlflow, csv; several as --log [tensorboard,mlflow].
         data: The source of the samples: a class, a folder of photos, a file, or a data set of torchvision.
@@ -223,8 +223,8 @@ class ExportOptions:
         likewise export runs/RUN --classifier probe       encoder and classifier as one, in RUN.onnx
         likewise export runs/RUN --output encoder.safetensors
         likewise export runs/RUN --side second --format onnx     the other encoder of a run of pairs
-        likewise export runs/RUN --format sentence-transformers  a folder for SentenceTransformer; or for
-                                                                 transformers, or timm for a timm network
+        likewise export runs/RUN --format sentence-transformers  a folder for SentenceTransformer; also
+                                                                 transformers, and timm for a timm network
     """
 
     workflow = "likewise.workflows.exports.export"
@@ -301,7 +301,7 @@ class SearchOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class EmbedOptions:
-    """Encode any data into one file: ids, features, and any labels and parts.
+    """Encode any data into one file: ids, features, and labels and parts if there are any.
 
         likewise embed runs/RUN photos/ --output photos.parquet
         likewise embed runs/RUN texts.csv --output texts.npz --data.label none
@@ -311,9 +311,9 @@ class EmbedOptions:
         likewise embed photos/ --encoder resnet18 --weights resnet18.pth --data.size 224
         likewise embed runs/RUN answers.jsonl --side second --output answers.parquet
 
-    Images are resized by the run's own rule. Parts come from the data, or for a run's own data from its split. Encoding
-    works shard by shard: after Ctrl-C the finished shards are in OUTPUT.partial, and the same command resumes there.
-    Unreadable images are left out, and listed.
+    Images are resized to the run's size by its own rule. Parts come from the data, or for a run's own data from its
+    split. Encoding works shard by shard: after Ctrl-C the finished shards are in OUTPUT.partial, and the same command
+    resumes there. Unreadable images are left out, and listed.
 
     Args:
         run: A run's folder, or an exported .onnx file.
@@ -325,7 +325,7 @@ class EmbedOptions:
         weights: A file of its weights, .safetensors or .pth; see `likewise train`. Default: the encoder's own.
         dtype: The type of the features.
         shard_size: Samples in a shard, which is written whole or not at all.
-        batch_size: Samples encoded at a time. Default: by their size.
+        batch_size: Samples encoded at a time. Default: chosen by the size of a sample.
         workers: Processes that read and decode samples; 0: none. Default: one per core, up to 8.
         force: Whether to replace an existing output, and shards begun with other options.
         device: Where the encoder runs: auto, cpu, cuda ...

@@ -28,13 +28,13 @@ ROOT = files("likewise") / "training" / "recipes"
 FOR = "for"
 """The key that limits a method or study to some data sets, or a data set to some methods."""
 OTHER_IMAGES = ""
-"""The name of images without a data set's file."""
+"""The name of image data sets without a file in recipes/data."""
 FITTED_PARTS = ("data", "batches", "encoder")
 AUTO, SCRATCH = "auto", "scratch"
 """Values of --encoder: the rule of `options_of`, and only its last step."""
 BALANCED_LOSSES = {"rascal", "multisimilarity", "batchtriplet", "contrastivemargin", "liftedstructure"}
 """Other losses that compare the classes within a batch, and so need several samples of each. Batches of a few classes
-suit only these: losses over all classes learn which classes a batch has, and losses without labels take samples of one
+suit no others: losses over all classes learn which classes a batch has, and losses without labels take samples of one
 class as each other's negatives."""
 TEXT_PAIRS = "text-pairs"
 
@@ -105,7 +105,7 @@ def _pair(name: str, folder: str) -> tuple[str, str]:
 
 
 def unknown(name: str, known: Sequence[str]) -> str:
-    """Return the error for an unknown name, with near names, or with the matches of a method and its data."""
+    """Return the error for an unknown name, with near names, or for an unmatched method and data, with matches."""
     for folder in ("methods", "studies"):
         for prefix, data in product(file_names(folder), file_names("data")):
             if name == f"{prefix}-{data}":

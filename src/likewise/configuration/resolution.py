@@ -221,7 +221,7 @@ def _defaults_and_recipe(
     if Option("data", "likewise.data.Pairs") in chosen_options and "encoder" not in chosen:
         chosen_options += pair_options(last)
     below = _without_replaced(chosen_options, layers, root)
-    if data == "image-folder" and Option("data", "likewise.data.Folder") in chosen_options:  # read by any source
+    if data == "image-folder" and Option("data", "likewise.data.Folder") in chosen_options:  # for any source
         below += [option for option in chosen_options if option.name == "data.size"]
     named = {option.name for option in (*below, *layers) if option.name in PARTS}
     defaults = (Option(*pair) for pair in DEFAULTS.items())

@@ -116,7 +116,7 @@ def _adapter(hint: Any, plainly: bool) -> TypeAdapter[Any]:
 
 
 def _readable(hint: Any, plainly: bool) -> Any:
-    """Return an annotation in the form of files: without tensors, with parts described, and texts tried last."""
+    """Return an annotation for values from files: without tensors, with parts described, and texts tried last."""
     origin: Any = get_origin(hint)
     inner = get_args(hint)
     if (base := part_in(hint)) is not None:

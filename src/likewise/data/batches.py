@@ -24,7 +24,7 @@ MIXING, COUNTERPARTS, NEGATIVES = 1, 3, 4  # purposes of a step's random numbers
 
 
 class LocalBatch(NamedTuple):
-    """The share of a process in the global batch, and the seed of its random numbers."""
+    """The share of a process in the global batch, and the seed of the step's random numbers."""
 
     seed: int
     """Seed of this step, the same on every process."""
@@ -79,8 +79,8 @@ class Batches(Described, ABC):
 
     Attributes:
         batch_size: Samples per batch over all processes, B.
-        together: Number of consecutive samples that belong together, as in an episode; a replacement for one is of the
-            same class. None: each is independent.
+        together: Number of consecutive samples that belong together, as in an episode; the replacement of an unreadable
+            one is of the same class. None: each is independent.
         negatives: Number of hard negatives drawn for each sample, for pairs that have some.
     """
 
@@ -123,8 +123,8 @@ class Views(Batches):
         views: Views per sample, V. Losses without labels need two or more. None: 2; for pairs 1 of each side.
         batch_size: Samples per batch over all processes, B. A smaller training part is one batch.
         sampler: The order of samples in batches. None: Shuffled.
-        augmentation: The change that makes a view. None: SimCLRViews for images with three channels, RandomAffine for
-            other images, FeatureDropout for vectors, TokenDropout for texts, RandomResizedCrop for images of pairs.
+        augmentation: The change that makes a view. None: SimCLRViews for images with three channels, in pairs
+            RandomResizedCrop; RandomAffine for other images, FeatureDropout for vectors, TokenDropout for texts.
         counterpart_augmentation: The change of the other side of pairs. None: chosen as for `augmentation`.
         negatives: Hard negatives drawn for each sample in a step, for pairs that have some; they repeat if a sample has
             fewer, and come from the whole training part if it has none.
@@ -257,7 +257,7 @@ def some_inputs(samples: Samples, count: int) -> Tensor:
 
 
 def inputs_for_encoder(samples: Samples, *, observed: bool) -> Tensor | Texts:
-    """Return the inputs for the construction of an encoder: all if they are in memory, else a few that are read.
+    """Return the inputs for the construction of an encoder: all if they are in memory, else some that are read.
 
     Args:
         samples: The training part.
@@ -293,7 +293,7 @@ class Episodes(Batches):
         episodes: Episodes per batch over all processes, E.
         steps: Batches per epoch. None: as many as the samples suffice for, at least one.
         mix: Whether a box of each query comes from another query of its episode, as in InfoPatch; see `Mix`. A mixed
-            query has no single class. None: the command mixes only for losses that read `cell_labels`.
+            query has no single class. None: no, except in the command for losses that read `cell_labels`.
         augmentation: The change of every sample, support or query, before its use. None: no change.
 
     Raises:

@@ -34,9 +34,9 @@ class ByClass(Split):
     """Parts with disjoint classes, numbered from 0 in each part.
 
     If the source's own parts have disjoint classes and no file is given, they are kept. Otherwise each class goes to
-    one part with all of its samples. A fraction is 2 classes or more. Of 4 or 5 classes, 2 are for testing, and
-    validation uses held-out samples of the training classes. Of 3 classes, one is for testing only, and both parts use
-    such held-out samples. A warning reports this.
+    one part with all of its samples. A fraction gives at least 2 classes. With only 4 or 5 classes, 2 are for testing,
+    and validation uses held-out samples of the training classes. With 3 classes, testing has 1 of its own, and both
+    testing and validation use such held-out samples of the other 2. A warning reports this.
 
     Args:
         train: Classes to train on: a number of classes, or below 1 a fraction of them.
@@ -139,7 +139,7 @@ class ByClass(Split):
         return shuffled[: sum(numbers.values())].split(list(numbers.values()))
 
     def _short(self, train: int, validation: int, test: int) -> list[Part]:
-        """Return the parts that need samples of training classes: fractions of too few classes."""
+        """Return the parts, given as fractions of too few classes, that need samples of training classes."""
         lacking: dict[Part, bool] = {"test": test == 1, "validation": validation == 0}
         return [part for part, lacks in lacking.items() if lacks and train > 1 and self.sizes[part] < 1]
 

@@ -170,7 +170,7 @@ def _drawn_again(counts: Int[Tensor, " r"], k: int, generator: torch.Generator) 
 
 
 class Mix(NamedTuple):
-    """The replaced box of the queries of each episode, and the query from which each box comes.
+    """The box replaced in the queries of each episode, and for each query, the query from which its box comes.
 
     Source:
         C. Liu et al., Learning a Few-shot Embedding Model with Contrastive Learning, 2021, section 3.3.

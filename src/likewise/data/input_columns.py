@@ -1,4 +1,4 @@
-"""The input columns of tables: their choice, numbers, also written as strings, as vectors, and images."""
+"""The input columns of tables: their choice, vectors of numbers, also of numbers written as strings, and images."""
 
 import hashlib
 import os
@@ -30,7 +30,7 @@ compute: Any = typed_compute  # its functions are created at import
 MIN_ROWS = 20  # fewer rows cannot show that their numbers identify them
 MAX_LISTED_COLUMNS = 8  # columns named in a line
 CHUNK = 16384  # rows read at a time
-MAX_ODD_SHARE = 0.1  # largest share of other cells in a column meant to be numbers
+MAX_ODD_SHARE = 0.1  # largest share of non-numbers in a column meant to hold numbers
 MAX_EXACT_INTEGER = 2**53  # from here on floats skip whole numbers
 NUMBER = r"^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|inf|infinity)$"
 MISSING_WORDS = ("", "na", "n/a", "nan", "null", "none")  # usual words for a missing number, in any case

@@ -23,7 +23,7 @@ from likewise.files.formats import as_text, first_of
 T = TypeVar("T")
 MAX_INPUTS = 256  # inputs read at a time, unless they set `read_together`
 MAX_NUMBERS = 2**22  # numbers in the inputs read at a time
-# of the temporary folder: workers add names of sockets, 32 characters, and 104 may be bound
+# of the temporary folder: workers add sockets' names of 32 characters, and a socket's path has at most 104
 MAX_PATH_LENGTH = 70
 MAX_WORKERS = 8
 # parts of PyTorch's errors when shared memory is full

@@ -26,12 +26,12 @@ Line = tuple[str, str | None]  # a path, an id or a row; and its class
 @final
 @dataclass(repr=False, eq=False)
 class FromList(Subset):
-    """The samples in a published list, one per line: a path, an id or a row from 0, and optionally a class.
+    """The samples listed in a file, one per line: a path, an id or a row from 0, and optionally a class.
 
     The training samples in `file` are kept, with or without a class. The source's validation and test samples stay,
-    unless they have their own list, which then decides. A path may be the end of an id, or the reverse. The file is
-    text, `train/cat/1.jpg 0`, or a table with a column path, file, file_name, filename, image, id or row (.csv, .tsv,
-    .jsonl). Classes are the source's, however the list numbers them; a warning counts samples with the number of
+    unless they have their own list, which then decides. A path may be the end of an id, or an id the end of a path. The
+    file is text, `train/cat/1.jpg 0`, or a table with a column path, file, file_name, filename, image, id or row (.csv,
+    .tsv, .jsonl). Classes are the source's, however the list numbers them; a warning counts samples with the number of
     another class.
 
     Args:
@@ -43,7 +43,7 @@ class FromList(Subset):
 
     Raises:
         ValueError: A list cannot be read or is empty, most of it names no sample, a path is the end of several ids, a
-            sample is in two lists, or there is a validation list without a test part or test list.
+            sample is in two lists, or there is a validation list but neither a test part nor a test list.
 
     Source:
         ImageNet-LT and Places-LT: Z. Liu et al., Large-Scale Long-Tailed Recognition in an Open World, CVPR 2019.
@@ -155,7 +155,7 @@ def _places(file: Path, samples: Samples, encoding: str | None) -> Int[Tensor, "
 
 
 def _matched(names: Sequence[str], known: Mapping[str, int], file: Path) -> list[int | None]:
-    """Return the position of each name: its id has the longest common ending, all of the name or all of the id."""
+    """Return the position of each name: of the only id that ends in it, or else of the longest id that it ends in."""
     backwards = sorted(name[::-1] for name in known)  # ids with a common ending are neighbours
     matches: list[int | None] = []
     for name in names:

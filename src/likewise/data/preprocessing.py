@@ -77,7 +77,7 @@ def read_headers(
 
 
 def in_threads(function: Callable[[T], R], items: Iterable[T], together: int = 1) -> Iterator[R]:
-    """Yield a function's results in order, computed in threads, by tasks of `together` items, at most a chunk ahead."""
+    """Yield a function's results in order, computed in threads, in tasks of `together` items, at most a chunk ahead."""
     left = iter(items)
     with ThreadPoolExecutor() as pool:
         while some := list(islice(left, MAX_AHEAD)):
@@ -137,14 +137,14 @@ def _save(cache: Path, entries: dict[str, Any]) -> None:
 class ImagePreprocessing:
     """The preprocessing of images: upright by EXIF orientation, grey or RGB of 8 bits, and resized to one size.
 
-    Transparent pixels become white. Grey images of more bits keep the highest 8, and pixels above their range become
+    Transparency shows white. Grey images of more bits keep the highest 8, and pixels above their range become
     white. Resizing is bilinear, over all covered pixels.
 
     Args:
         channels: 1 for grey, or 3 for RGB.
         height: Pixels from top to bottom.
         width: Pixels from left to right.
-        resize: "crop" takes the largest central region of the target aspect ratio; "pad" adds black to the whole image;
+        resize: "crop" takes the largest central region of the target aspect ratio; "pad" adds black around the image;
             "squash" stretches the whole image.
         bits: Bits in use in grey images of more than 8 bits, such as 12 for many cameras: 8, 10, 12, 14, 16 or more. A
             source derives them from the largest value in 32 of its images. None: from each image's own values.
@@ -209,7 +209,7 @@ class ImagePreprocessing:
         views = torch.empty(len(starts), self.channels, high, wide, dtype=torch.uint8)
         for view, (top, left), (tall, broad), flip in zip(views, starts, lengths, flips, strict=True):
             right, bottom = (left + broad) * scale, (top + tall) * scale
-            if scale == 1:  # whole pixels: the others are not read
+            if scale == 1:  # whole pixels: those beyond the section have no influence
                 section, box = plain.crop((round(left), round(top), round(right), round(bottom))), None
             else:
                 section, box = plain, (left * scale, top * scale, min(right, plain.width), min(bottom, plain.height))

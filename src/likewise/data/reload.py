@@ -36,8 +36,8 @@ def parts_of(
     """Load and split the data.
 
     Args:
-        specs: A `Spec` for data and for split, and one `Spec`, several, or None for subset. Subsets of every part come
-            first.
+        specs: A `Spec` for data and for split, and one `Spec`, several, or None for subset. Subsets with `every_part`
+            are applied first.
         check: Called with all samples before they are split, to raise a clearer error than the split would.
         stream: Whether inputs are read on demand.
 
@@ -157,7 +157,7 @@ def parted_as(run: Run, samples: Samples, side: Side = "first") -> Samples:
 
 
 def same_source(first: Spec, second: Spec) -> bool:
-    """Tell whether two `Spec`s read the same samples, with any labels, columns and sizes.
+    """Tell whether two `Spec`s read the same samples, whatever their labels, columns and sizes.
 
     Example:
         >>> table = {"class_path": "likewise.data.Table", "init_args": {"path": "plants.csv", "label": "kind"}}

@@ -206,7 +206,7 @@ class Samples:
         return self if bool(could.all()) else self.numbered()[could]
 
     def fewer(self, most: int, seed: int = 0, *, whole_classes: bool = False) -> "Samples":
-        """Return a random subsample, in order: whole groups of pairs; with `whole_classes`, at least one class."""
+        """Return a random subsample, in order: whole groups of pairs, or, with `whole_classes`, one or more classes."""
         if len(self) <= most:
             return self
         return self[some_rows(len(self), most, seed, self.classes if whole_classes else None, self.groups)]
@@ -254,7 +254,7 @@ class Samples:
         return self.labels if self.label_kind == "classes" else None
 
     def classes_for(self, who: str, remedy: str) -> Int[Tensor, " n"]:
-        """Return the class of each sample, or raise a ValueError that names `who` needs them and the `remedy`."""
+        """Return the class of each sample, or raise a ValueError that says `who` needs them, and the `remedy`."""
         got = self.label_kind or "no labels"
         if self.classes is not None:
             if not (blank := int((self.classes < 0).sum())):

@@ -204,7 +204,7 @@ class LabelNoise(Subset):
     Args:
         share: The share of changed samples, from 0 to below 1.
         form: "symmetric" or "pair".
-        seed: Seed of the choice. The changes of a smaller share are contained in a larger one.
+        seed: Seed of the choice. The changes of a smaller share are among those of a larger one.
 
     Raises:
         ValueError: share is out of range, form is unknown, or samples do not have one class each.

@@ -187,7 +187,7 @@ def _is_hidden(split: Any, label: Sequence[str]) -> bool:
 
 
 def ids_in(splits: Sequence[Any], taken: Sequence[str]) -> Ids | None:
-    """Return the values of a column id, in any case, if every row has one and all are distinct."""
+    """Return the values of a column id, in upper or lower case, if every row has one and all are distinct."""
     column = next((name for name in splits[0].features if name.lower() == ID_COLUMN), None)
     if column is None or column in taken or any(column not in split.features for split in splits):
         return None

@@ -39,7 +39,7 @@ class HardPairs:
         return _pairs(self.positives, self.positive_similarities, count)
 
     def negative_pairs(self, count: int) -> Int[Tensor, "k 2"]:
-        """Return the hardest negative pairs, in the same way."""
+        """Return the hardest negative pairs, the hardest first, at most `count`; no sample is in two of them."""
         return _pairs(self.negatives, -self.negative_similarities, count)
 
 

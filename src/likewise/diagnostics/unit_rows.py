@@ -115,7 +115,7 @@ def rank_of(values: Float[Tensor, " k"]) -> float:
 
 
 def spread(features: Float[Array, "n d"]) -> float:
-    """Return features' mean squared distance, (N, D), from their mean on the unit sphere: 1 − ‖z̄‖², 0 for one point.
+    """Return the mean squared distance of features from their mean on the unit sphere: 1 − ‖z̄‖², 0 for one point.
 
     One minus the spread is the mean cosine of two samples, including pairs of a sample with itself.
 

@@ -36,7 +36,7 @@ class WithinClass(Evaluation):
 
     as in `Retrieval`, and accuracy is as in `KNN` among the training samples of c, with k and weights chosen on
     validation for all classes together. All are means over samples, in total and per coarse class. An encoder that
-    keeps only the coarse classes is as good as chance, which is given for each:
+    keeps only the coarse classes is as good as chance, which is given for each metric:
 
         precision@1:  R/N,   MAP@R:  1/N Σ_{j≤R} (1 + (j - 1)(R - 1)/(N - 1)) / j
 
@@ -110,7 +110,7 @@ def _several(part: Features) -> Bool[Tensor, " s"]:
 
 
 def _others(part: Features) -> Int[Tensor, " n"]:
-    """Count the right answers of each sample, (N,): others of its class, or 0 if the coarse class has only one."""
+    """Count the right answers of each sample, (N,): others of its class, or 0 if that is alone in the coarse class."""
     return (part.counts[part.classes] - 1).where(_several(part)[coarse_of(part)], 0)
 
 

@@ -1,4 +1,4 @@
-"""Retrieval across the sides of pairs, and evaluation of pairs or classes by the first features alone."""
+"""Retrieval across the sides of pairs, and evaluation of pairs or classes by the first features, at several widths."""
 
 from collections.abc import Sequence
 from copy import copy

@@ -89,7 +89,7 @@ def load_features(path: Path) -> FeatureParts:
 
 
 def whole_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Return the arrays from `read_arrays`, and each part's features of a run that links them."""
+    """Return the arrays from `read_arrays`, and, if a run's features are linked, the features of each part."""
     arrays = read_arrays(path)
     if "linked" in arrays:
         vectors = ArrayRows(map_linked(arrays.pop("linked"), path.parent))

@@ -155,18 +155,17 @@ def mean_share(values: Float[Tensor, " m"], groups: Int[Tensor, " m"] | None = N
 def over_classes_of_episodes(values: Float[Tensor, " e"], classes: Int[Tensor, "e n"]) -> tuple[float, float] | None:
     r"""Return the interval of a mean over episodes of a few classes each, themselves a sample of all classes.
 
-    With C classes, the mean m̄, the mean m̄_c of the episodes with class c, and p the share of episodes with a class,
-    on average over classes, leaving class c out would change the mean by −p/(1 − p)·(m̄_c − m̄). The jackknife's
-    variance is
+    With C classes, m̄ the mean, m̄_c that of episodes with class c, and p the share of episodes with a class, averaged
+    over classes, leaving class c out would change the mean by −p/(1 − p)·(m̄_c − m̄). The jackknife's variance is
 
     $$
     \frac{C - 1}{C} \sum_c \Bigl( \frac{p}{1 - p} (\bar m_c - \bar m) \Bigr)^2
     $$
 
-    less its part due to drawing finitely many episodes, plus the variance of the mean. Student's quantile has C − 1
-    degrees of freedom. With N different classes in every episode p is N/C; a repeated class counts once. None where
-    every episode has all classes, and none can be left out. The source of the delete-one jackknife is B. Efron and C.
-    Stein, The jackknife estimate of variance, 1981.
+    less its part due to drawing finitely many episodes; this part of the mean's own variance is added. Student's
+    quantile has C − 1 degrees of freedom. With N different classes in every episode p is N/C; a repeated class counts
+    once. None where every episode has all classes, and none can be left out. The delete-one jackknife is from B. Efron
+    and C. Stein, The jackknife estimate of variance, 1981.
     """
     values = values.double()
     episodes = len(values)
@@ -231,9 +230,9 @@ def paired_difference(first: Outcomes, second: Outcomes, classes: Int[Tensor, " 
 
         d = (b - c)/n',   d ± z·sqrt(b + c + 1 - (b - c)²/n') / n'
 
-    Other outcomes have Student's interval of the differences, over classes, groups of queries or episodes with known
-    classes, if given. If every episode has all classes, it is over the differences of the classes' shares, or from -1
-    to 1 if the shares are unknown. Where all agree exactly, it is the interval of as many outcomes of 0 or 1.
+    Other outcomes have Student's interval of the differences. With classes, groups of queries or episodes of known
+    classes, all are over these; if every episode has all classes, over the differences of classes' shares, or from -1
+    to 1 if these are unknown. Where all agree exactly, it is that of as many outcomes of 0 or 1.
 
     Args:
         first: The outcomes to compare.
@@ -299,6 +298,6 @@ def _matched_interval(gained: float, lost: float, count: int) -> tuple[float, fl
 
 @cache
 def _t(degrees: int) -> float:
-    from scipy.special import stdtrit  # noqa: PLC0415 - comes with scikit-learn; a quarter of scipy.stats' time
+    from scipy.special import stdtrit  # noqa: PLC0415 - comes with scikit-learn; a quarter of scipy.stats' import
 
     return float(stdtrit(degrees, 0.975))

@@ -1,4 +1,4 @@
-"""k nearest neighbours: evaluation of features by, and prediction from, the classes or labels of training samples."""
+"""k nearest neighbours: evaluation and prediction by the classes or labels of the nearest training samples."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -5,11 +5,11 @@ pseudo-values θ + M·∂θ/∂w_i, at w = 1, have mean θ, and their standard e
 infinitesimal jackknife (B. Efron, The Jackknife, the Bootstrap and Other Resampling Plans, 1982, chapter 6). Every
 metric here therefore gives one value per sample, and intervals and paired differences are computed as for means.
 
-Average precision is a mean over the samples with the label, F1 over the samples with a true or predicted label. With
-few such samples, pseudo-values vary less than the metric: with one, they don't vary at all. The variance of a label
-with n such samples is therefore multiplied by n/(n - 1), at most 2. A mean over labels also gets 1/n of the variance
-between labels, no more than the variance hidden at n = 1. Neither correction changes a mean, and both vanish for many
-samples. See `weighted_mean_interval` for the interval.
+Average precision is a mean over the samples with the label, F1 over those that have it or are predicted to. With few
+such samples, pseudo-values vary less than the metric: with one, they don't vary at all. The variance of a label with n
+such samples is therefore multiplied by n/(n - 1), at most 2. A mean over labels also gets 1/n of the variance between
+labels, no more than the variance hidden at n = 1. Neither correction changes a mean, and both vanish for many samples.
+See `weighted_mean_interval` for the interval.
 """
 
 from dataclasses import dataclass

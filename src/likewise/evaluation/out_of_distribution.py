@@ -233,7 +233,7 @@ def auroc(inside: Float[Tensor, " m"], outside: Float[Tensor, " n"]) -> tuple[fl
 def false_positives(
     inside: Float[Tensor, " m"], outside: Float[Tensor, " n"], seed: int = 0
 ) -> tuple[float, float, float]:
-    """Return the share of outside samples that pass the threshold of 95 % of inside samples, and its 95 % interval.
+    """Return the share of outside samples within a threshold that keeps 95 % of inside samples, and its 95 % interval.
 
         FPR = share of y ≤ t,   t the smallest x that at least 95 % of all x don't exceed
 
@@ -263,7 +263,7 @@ def _below(values: Tensor, limits: Tensor) -> Tensor:
 
 @final
 class NoveltyScore:
-    """A score of new samples: the share of held-out samples nearer to the training samples.
+    """A score of new samples: the share of held-out samples that are nearer to the training samples than the new one.
 
         share = |{i held out: d_i < d}| / (H + 1),   d the distance to the k-th nearest training sample, or to the last
 

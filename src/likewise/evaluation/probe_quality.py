@@ -159,10 +159,9 @@ class Robustness(Evaluation):
 
         mean accuracy under corruption = 1/n Σ_i a_i,   a_i = share of corruptions and severities under which i is right
 
-    Every test image is corrupted in every way and encoded again. The probe is fitted as in `LinearProbe`, with its
-    penalty chosen on clean validation samples. The mean has Student's interval over samples, accuracies have Wilson's.
-    The accuracy under each corruption and severity is a group score. Scores with other corruptions or severities aren't
-    comparable.
+    Every test image is corrupted in every way and encoded again. The probe is as in `LinearProbe`, its penalty chosen
+    on clean validation samples. The mean has Student's interval over samples, accuracies have Wilson's. The accuracy
+    under each corruption and severity is a group score. Scores for other corruptions or severities aren't comparable.
 
     Args:
         corruptions: Names, see `corrupted`. None: all.

@@ -79,7 +79,7 @@ def as_class(name: str) -> str:
 
 
 def check_text(path: Path) -> None:
-    """Raise a ValueError unless a path is UTF-8, the only encoding in which libraries can write files."""
+    """Raise a ValueError for a path that is not UTF-8, to which libraries can't write files."""
     if as_text(str(path)) != str(path):
         raise ValueError(f"expected a path in UTF-8 to write to, got {path}")
 

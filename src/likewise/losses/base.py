@@ -41,7 +41,7 @@ class LossOptions(TypedDict, total=False):
             With V views, or (B, V, D), view v of sample b is row v·B + b. Default: "mean".
         normalize: Whether the loss L2-normalises the embeddings. Default: True.
         gather_distributed: Whether to contrast with the references of all processes. The loss then covers the whole
-            batch, and its gradient, averaged over processes, matches one process holding everything. Default: False.
+            batch; its gradient, averaged over processes, is the same as on one process with all rows. Default: False.
         backend: How the equation is evaluated: "tiled", "dense", "triton" (NVIDIA GPUs), or "auto": "tiled", with a
             single matrix for up to 65,536 pairs. On a GPU, three lines capture a step in a CUDA graph: see
             docs/backends.md. Default: "auto".
@@ -120,8 +120,8 @@ class Loss(Described, nn.Module, ABC):
     last: dict[str, Tensor]
 
     supports_fullgraph: bool = False
-    """Whether `torch.compile` can take it as one graph: a loss of pair weights with the backend "dense", from torch
-    2.13 on. Otherwise it runs outside graphs."""
+    """Whether `torch.compile` can take it as one graph; a loss of pair weights only with the backend "dense", from
+    torch 2.13 on. Otherwise it runs outside graphs."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -177,7 +177,7 @@ class ContrastiveLoss(Loss):
 
     Attributes:
         last: Statistics of the last step, detached: ``"active_anchors"``, their number (over all processes, if
-            gathered), ``"positives_per_anchor"``, shape (N,), for this process's rows, and a tensor ``"temperature"``.
+            gathered), ``"positives_per_anchor"``, (N,), for this process's rows, and ``"temperature"``, if a tensor.
         log_temperature: The logarithm of a learned temperature, a parameter of shape (1,), which FSDP2 can shard.
 
     Memory:
@@ -212,7 +212,7 @@ class ContrastiveLoss(Loss):
         self.backend: Backend = one_of("backend", options.pop("backend", "auto"), Backend)
 
     def __getattr__(self, name: str) -> Any:
-        """Return a temperature from its learned logarithm; no property, as any other one is a plain attribute."""
+        """Return a temperature from its learned logarithm; not a property, as a given one is a plain attribute."""
         if name == "temperature" and "log_temperature" in self._parameters:
             return self.log_temperature.exp()
         return super().__getattr__(name)

@@ -136,7 +136,7 @@ class MultiSimilarityLoss(ClassLoss):
            + \frac{1}{\beta} \log \Bigl( 1 + \sum_{n \in N(i)} e^{\beta (s_{in} - \lambda)} \Bigr)
     $$
 
-    Every anchor with another row is active. The rows of a queue or of references are other rows, but never anchors.
+    Every anchor with any other row is active. Rows of a queue or of references are other rows, but never anchors.
 
     Args:
         alpha: α > 0, the scale of positives.

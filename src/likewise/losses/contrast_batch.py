@@ -195,7 +195,7 @@ def describe_input(name: str, value: Any) -> str:
 
 
 def values_of(loss: nn.Module, inputs: Mapping[str, Any]) -> dict[str, str]:
-    """Return checksums of values that must be the same on all ranks: a loss's whole parameters, replicated inputs."""
+    """Return checksums of values that must be the same on all ranks: unsharded parameters and replicated inputs."""
     held = {name: value for name, value in loss.named_parameters() if type(value) is nn.Parameter}
     replicated = {name: value for name, value in inputs.items() if name in REPLICATED_INPUTS}
     held |= {name: value for name, value in replicated.items() if type(value) in {Tensor, nn.Parameter}}

@@ -218,8 +218,8 @@ class InfoPatchLoss(Loss):
         The same as `PatchLoss`, and O(cells·C).
 
     Source:
-        Liu et al., "Learning a Few-shot Embedding Model with Contrastive Learning", 2021; the weights agree with the
-        authors' code.
+        Liu et al., "Learning a Few-shot Embedding Model with Contrastive Learning", 2021; the default weights are
+        the same as in the authors' code.
 
     Example:
         >>> query_maps = torch.eye(2).view(1, 2, 2, 1, 1).expand(1, 2, 2, 3, 3)

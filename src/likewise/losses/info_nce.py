@@ -139,7 +139,7 @@ class InfoNCELoss(ContrastiveLoss):
     - q_i \cdot k_i / \tau
     $$
 
-    The joint form has all four directions in one softmax, with d over all keys and hard negatives, and D(i) query i's:
+    The joint form has all four directions in one softmax, with d over all keys and hard negatives, D(i) those of i:
 
     $$
     \log \Big( \sum_d e^{q_i \cdot d / \tau} + \sum_{u \ne i} e^{q_i \cdot q_u / \tau} + \sum_u e^{q_u \cdot k_i / \tau}
@@ -150,7 +150,7 @@ class InfoNCELoss(ContrastiveLoss):
 
     Args:
         symmetric: Whether to average both directions (CLIP); "joint": four in one softmax (GTE). A queue needs False.
-        guide_margin: Only references this much less similar than the own key, by a guide's cosine, push a query (GIST).
+        guide_margin: How much less similar than the own key, by a guide's cosine, a reference must be to push (GIST).
         **options: See `LossOptions`. Gathered, keys and negatives come from all processes, but the queue does not.
 
     Memory:
@@ -347,7 +347,7 @@ class SigLIPLoss(ContrastiveLoss):
 
     Args:
         bias: b, a number, "learned" (from −10), or a 0-d or (1,) tensor or parameter, which then receives a gradient.
-        guide_margin: Only references this much less similar than the own key, by a guide's cosine, push a query.
+        guide_margin: How much less similar than the own key, by a guide's cosine, a reference must be to push a query.
         **options: See `LossOptions`. Gathered, keys and negatives come from all processes. "triton" uses tiles.
 
     Memory:

@@ -29,8 +29,8 @@ def label_pair_similarity(labels: Any, method: Method) -> Float[Tensor, "l l"]:
 
     and identity: 0 for any two labels, so that NWS weights all negatives equally.
 
-    Labels that never occur together have similarity 0; two labels of every sample have similarity 1 (the limit); the
-    diagonal is 1.
+    Labels that never occur together have similarity 0; two labels that are both in every sample have similarity 1
+    (the limit); the diagonal is 1.
 
     Args:
         labels: Multi-hot labels of the training samples, zeros and ones of any dtype, shape (N, L): a tensor, or

@@ -89,9 +89,9 @@ class KCLLoss(ContrastiveLoss):
 
     where P_k(i) holds the other views of anchor i's sample and one view each of k other samples of its class, or of all
     others if there are fewer. Each class is shuffled in every call, and the k samples are the next ones in that order,
-    cyclically: every k-subset of the others is equally likely, and the views of one sample share it. Their views are
-    sampled for every anchor separately. An anchor without positives is inactive: it contributes neither loss nor
-    gradient and is left out of the mean. If no anchor is active the loss is 0, with gradient 0.
+    cyclically: every k-subset of the others is equally likely, and the views of one sample share it. The view of each
+    of these k is sampled for every anchor separately. An anchor without positives is inactive: it contributes neither
+    loss nor gradient and is left out of the mean. If no anchor is active the loss is 0, with gradient 0.
 
     Args:
         k: Maximum number of other samples of its class among an anchor's positives; an integer ≥ 1.
@@ -162,7 +162,7 @@ class KCLLoss(ContrastiveLoss):
         return drawn[:, :, start : start + len(rows.queries) // views].flatten(1)
 
     def _generator(self, rows: ContrastBatch) -> torch.Generator | None:
-        """Return one seeded by rank 0's global one; None on a GPU, where a graph would replay the same sample."""
+        """Return a generator seeded by rank 0's global one; None on a GPU, where a graph would repeat its sample."""
         if rows.queries.device.type != "cpu" and not rows.gathered:
             return None
         seed = int(torch.randint(2**63 - 1, (), device="cpu"))

@@ -272,8 +272,8 @@ class RASCALLoss(ContrastiveLoss):
             share of the batch's samples found in the cache; ``"weight_entropy"``, the mean of −Σ W log W over active
             anchors, in nats; and ``"rank_drift_mean"``, ``"rank_drift_std"`` and ``"rank_drift_histogram"``, counts in
             10 equal bins of [0, 1]. The drifts cover all pairs of an anchor and a ranked positive whose class is
-            completely cached, with any ranking; without any pairs, all three are 0. ``"rank_drift_by_anchor"``, (2, N),
-            holds the sum and the number of drifts of each of this process's anchors.
+            completely cached, with any ranking; without such pairs, all three are 0. ``"rank_drift_by_anchor"``, (2,
+            N), holds the sum and the number of drifts of each of this process's anchors.
 
     Memory:
         O(N·D + num_samples·D + tile): ranks are computed for a few classes at a time, and in a large class for a few

@@ -1,4 +1,4 @@
-"""SupCon, supervised contrastive learning, in three forms, and MulSupCon, its variant for label sets."""
+"""SupCon, supervised contrastive learning, in three forms, and MulSupCon, its sum over the labels of a set."""
 
 from contextlib import nullcontext
 from typing import Annotated, Any, Literal, Unpack, final

@@ -1,4 +1,4 @@
-"""Losses of triplets: of given ones with a soft margin, of N pairs, and of a batch's by class, all or selected.
+"""Losses of triplets: given ones with a soft margin, N-pairs, and all or selected triplets of a batch by class.
 
 The triplets of a batch are evaluated exactly, row by row: sorting a row's similarities once takes O(R log R) instead of
 O(R²) for all its triplets. The gradient with respect to a similarity is an integer, the number of triplets with it as
@@ -202,7 +202,7 @@ class Triplets(NamedTuple):
 
     losses: Float[Tensor, " n"]
     counts: Int[Tensor, " n"]
-    """Number of triplets: the triplets with a loss if all are mined, else the selected ones."""
+    """Number of triplets: those with a loss if mining is "all" or "all semi-hard", else the selected ones."""
     weights: Float[Tensor, "n r"]
     """The gradient of a row's loss with respect to its similarities."""
 
@@ -271,7 +271,7 @@ def _mine_triplets(z: Tensor, references: Tensor, spec: TripletSpec, rows: slice
 
 
 def _distances(z: Float[Tensor, "n d"], references: Float[Tensor, "r d"]) -> Float[Tensor, "n r"]:
-    return torch.cdist(z, references, compute_mode="donot_use_mm_for_euclid_dist")  # products lose digits here
+    return torch.cdist(z, references, compute_mode="donot_use_mm_for_euclid_dist")  # products lose digits of near rows
 
 
 def _all(s: Tensor, positive: Tensor, negative: Tensor, margin: float, *, below: bool = False) -> Triplets:

@@ -2,7 +2,7 @@
 
 State is passed to a loss as an argument; nothing here depends on a loss. Inside a DistributedDataParallel module the
 buffers of rank 0 overwrite all others at every forward, unless it is built with ``broadcast_buffers=False``. A queue
-inside this module should gather (``gather_distributed=True``): all ranks then hold the same queue.
+inside such a module should gather (``gather_distributed=True``): all ranks then hold the same queue.
 """
 
 from likewise.memory.momentum_encoder import MomentumEncoder

@@ -147,7 +147,7 @@ class Queue(nn.Module):
         return f"{size=}, {feature_dim=}, num_labels={self.num_labels}, gather_distributed={self.gather_distributed}"
 
     def _know(self, *facts: str) -> None:
-        """Record the counter's version, to query a GPU only once; torch counts no changes of inference tensors."""
+        """Record facts with the counter's version, to ask a GPU once; torch counts no changes of inference tensors."""
         if not self.enqueued.is_inference():
             now = self.enqueued, self.enqueued._version  # noqa: SLF001 - torch has no public name for it
             self._known |= dict.fromkeys(facts, now)

@@ -278,7 +278,7 @@ def _check_side(side: int, depth: int, *, small: bool) -> None:
 
 @final
 class DropBlock(nn.Module):
-    r"""Dropout of square blocks of each channel in training; the rest is scaled, so a map of ones keeps its sum.
+    r"""Dropout of square blocks of each channel in training; the rest is scaled, so a batch of ones keeps its sum.
 
     Each position where a block of side b fits becomes the corner of a dropped block with the probability
 

@@ -58,7 +58,7 @@ class PretrainedTransformer(TextEncoder, SizedEncoder):
         config: The model's configuration, for random weights instead of the published ones; a run records it.
         special: Its special tokens and its prompt; a run records them.
         modules: The following modules of sentence-transformers, each a name and its options; a run records them.
-        digest: The recorded digest of a run's initial weights; a warning is given if these weights differ.
+        digest: The recorded digest of a run's initial weights; a warning is given if the loaded ones differ.
         lora: Rank r of low-rank adapters W + 2 B A beside each linear layer, which are trained in place of the model;
             8 is usual. None: the model itself is trained.
 

@@ -185,7 +185,7 @@ class _OwnTokens(TextEncoder, SizedEncoder):
 
 @final
 class BagOfTokens(_OwnTokens):
-    """The average of the embeddings of a text's tokens, in any order.
+    """The average of the embeddings of a text's tokens, regardless of their order.
 
         f(x) = LayerNorm(1/T Σ_t dropout(e_{x_t}))
 

@@ -39,7 +39,7 @@ class Timm(SizedEncoder):
             no max-pool, for images below 64 pixels.
         checkpoint: A file of the network's published weights, .safetensors or .pth, instead of a download; a classifier
             in it is ignored.
-        digest: The recorded digest of a run's initial weights; a warning is given if these weights differ.
+        digest: The recorded digest of a run's initial weights; a warning is given if the loaded ones differ.
 
     Raises:
         ValueError: The input is not an image, timm has no such name, weights are not available or do not fit, the

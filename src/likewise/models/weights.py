@@ -139,8 +139,8 @@ def load_weights(network: nn.Module, file: str | Path) -> Matched:
     encoder_k, but DINO's teacher. If names have nothing in common, as with `nn.Sequential(*network.children())`,
     tensors are matched in order, if their shapes agree and their names don't show different roles, such as bias and
     weight; not from .safetensors, which sorts tensors by name. Counted and observed values, such as the mean of the
-    inputs, are loaded too, and may be missing. So may adapters, beside which the weights are those of the layers. A
-    file with less than half of the network's numbers is a ValueError.
+    inputs, are loaded too, and may be missing. So may adapters; the layers that they adapt are matched under their
+    names without adapters. A file with less than half of the network's numbers is a ValueError.
     """
     (source, within), target = _read_tensors(Path(file)), network.state_dict()
     pairs, copies = _by_names(source, target)

@@ -92,7 +92,7 @@ EXCHANGES = "", "tiled", "kernels"
 def exchange_of(backend: Backend) -> int:
     """Return the index of a backend's exchange in `EXCHANGES`, for queries within references; see `LocalAnchors`.
 
-    With 0, no exchange, ranks do not compute whole gradients. The engine is chosen by `evaluate`.
+    0 means none: ranks then compute no whole gradients. The others belong to the engine that `evaluate` chooses.
     """
     return {"dense": 0, "triton": 2}.get(backend, 1)
 
@@ -111,7 +111,7 @@ def evaluate(
         problem: The weights, and the requested outputs. Its ``part`` is used if the weights are symmetric; references
             then have no gradient, since the queries receive all of it.
         queries: z, (N, D), any floating dtype, already checked.
-        sections: v, each (R, D), already checked; the tensor ``queries`` itself if they are the references.
+        sections: v, each (R, D), already checked; the tensor ``queries`` itself if these are the references.
         temperature: τ.
         backend: "auto", "dense", "tiled" or "triton".
     """
@@ -153,7 +153,7 @@ def evaluate(
 def _exchanged(
     problem: ContrastSpec, part: LocalAnchors, queries: Tensor, sections: tuple[Tensor, ...]
 ) -> tuple[ContrastSpec, tuple[Tensor, ...]]:
-    """Return the problem, without its ``part`` if the references need a gradient, and the references."""
+    """Return the problem and the references, detached if its ``part`` yields their gradient; else drop the ``part``."""
     dtype, device, pull = torch.promote_types(queries.dtype, torch.float32), queries.device, problem.pull
     weights = [push.weight.factors(dtype, device, of_push=True) for push in problem.pushes]
     weights += [] if pull is None else [pull.factors(dtype, device)]

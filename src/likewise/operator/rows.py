@@ -50,7 +50,7 @@ def prepared(x: Float[Tensor, "n d"], dtype: torch.dtype, *, normalize: bool) ->
 
 
 def projected(gradient: Float[Tensor, "n d"], unit: Unit, divisor: Float[Tensor, ""]) -> Float[Tensor, "n d"]:
-    """Turn the gradient of unit rows into the gradient of rows over a divisor, (g − u (u·g)) / length, in place."""
+    """Turn the gradient g of unit rows into the one of rows, (g − u (u·g)) / length, divided by a divisor, in place."""
     lengths = unit.lengths
     if lengths is None:
         return gradient.div_(divisor)
@@ -118,7 +118,7 @@ class _Normalize(torch.autograd.Function):
 
 
 def rounded(z: Tensor, v: Tensor, inverse: float, out: Tensor) -> Tensor:
-    """Return s / ln 2 in ``out``; rows are scaled: scaling the products would put the factor's error into all pairs."""
+    """Return s / ln 2 in ``out`` from scaled rows; scaled products would all have the factor's rounding error."""
     mantissa, exponent = math.frexp(inverse / OCTAVE)
     return out.addmm_(torch.add(z, z, alpha=mantissa - 1), v.T, beta=0, alpha=math.ldexp(1, exponent))
 

@@ -15,8 +15,8 @@ from likewise.operator.tiles import Exponentials, TiledProblem, View
 class Sums:
     """Σ e^{s} of a push over the rows (or columns) of similarities, tile by tile; or Σ f(p·s + b) and Σ f'.
 
-    A tile holds x with s = x/unit. Exponentials relative to the running maximum of s allow any range of similarities:
-    τ then divides a difference of products z·v, which rounds less than dividing each of their D terms.
+    A tile holds x with s = x/unit. Exponentials relative to the running maximum of s allow any range of similarities.
+    With x = z·v, τ then divides a difference of products, which rounds less than dividing each of their D terms.
 
     Attributes:
         total: The sums so far, each divided by e to the power of its offset.

@@ -17,7 +17,7 @@ tile of similarities. If the queries are the references and every push is symmet
     W_ij = push_ij e^{s_ij} (a_i + a_j) + h_i pull_ij + h_j pull_ji        a_i = g_i e^{−lse_i}
 
 as long as e^{s} and its sums stay within the dtype's range. Similarly, if both directions are requested, a tile is used
-for the queries over the references and for the references over the queries. Sections without gradient and pull need
+for the queries over the references and for the references over the queries. Sections without gradient or pull need
 only one visit: the forward sums P_iu v_u over them along with e^{s}. The temperature's gradient is
 
     ∂τ = −1/τ Σ W_iu s_iu = −1/τ (Σ W_iu (s_iu − s₀) + s₀ Σ W_iu)

@@ -91,7 +91,7 @@ class TiledProblem:
         self.pull = None if within is None else within.factors(z.dtype, z.device)
         plain = self.pull is not None and self.pull.references is None
         self.listed = self.pull.base if plain and self.pull and isinstance(self.pull.base, Listed) else None
-        """The pull, if it is a list of pairs: these are then picked one by one, without tiles of weights."""
+        """The pull, if it is a list of pairs: these are then picked by index, without tiles of weights."""
         self.exponentials = self._exponentials(problem)
         self.is_plain = self.exponentials in {Exponentials.SHARED, Exponentials.PLAIN}
         """Whether exponentials need no offset."""
@@ -175,7 +175,7 @@ class TiledProblem:
     def _known(self, tile: Tile) -> tuple[list[float | None], float | None] | None:
         """Return the pushes and the pull of a tile for its `View`; None if no pair in it pushes or pulls."""
         pushes = [push.base.constant(tile.rows, tile.among_all) for push in self.pushes]
-        if self.is_plain:  # constants of 0 and 1 leave pairs out or unchanged; others are not used
+        if self.is_plain:  # 0 and 1 leave pairs out or unchanged; other constants count as unknown
             pushes = [None if value not in {0, 1} else value for value in pushes]
         pull = 0.0 if self.pull is None else self.pull.base.constant(tile.rows, tile.among_all)
         if pull == 0 and self.pull is not None and not self.pull.is_symmetric and self.is_mirrored(tile):
@@ -211,7 +211,7 @@ class TiledProblem:
         return weights.T if mirrored else weights
 
     def weighed(self, k: int, view: View, e: Tensor, out: Tensor) -> Tensor | None:
-        """Return e, set to 0 outside the k-th push, a set, in ``out`` or in place; None if all pairs are outside."""
+        """Return e, or 0 outside the k-th push, a set, in ``out``; e itself if all are inside; None if all are out."""
         inside, base = view.pushes[k], self.pushes[k].base
         if inside is not None:
             return e if inside else None

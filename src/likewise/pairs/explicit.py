@@ -255,7 +255,7 @@ class Below(PairWeight):
     ``Below(guide_queries, guide_keys, limits=(guide_queries * guide_keys).sum(dim=1) - margin) | own``
 
     Args:
-        anchors: a, the guide's vectors, floating, shape (N, K); normalised, for cosine similarities.
+        anchors: a, the guide's vectors, floating, shape (N, K); normalised if similarities are to be cosines.
         references: b, floating, shape (R, K); None: the anchors are the references, with the same vectors.
         limits: t, one for each anchor, shape (N,).
 

@@ -71,7 +71,7 @@ def times(form: ClosedForm, other: ClosedForm) -> ClosedForm:
 
 
 def complement(form: ClosedForm) -> ClosedForm:
-    """Return 1 − a form, the negation of a test of labels or of keys."""
+    """Return 1 − a form: a single test of labels is negated, other terms are subtracted from 1."""
     if len(form) == 1 and form[0].is_a_test:
         (overlap,) = form[0].overlaps
         return (Term(EVERYTHING, overlaps=(overlap._replace(taken=OPPOSITE[overlap.taken]),)),)

@@ -70,7 +70,7 @@ class SeenSegments:
 
 @final
 class UnseenSegments:
-    """Segments found without reading key values: as many sums as possible keys, most of them empty.
+    """Segments found without reading key values: as many sums as there could be keys, most of them empty.
 
     A segment's sum is stored at its end position, 1 … R, in the order of keys. All other positions hold an empty sum;
     anchors without a matching reference use position 0.
@@ -227,7 +227,7 @@ class Keys:
         return self._ranges[key]
 
     def _range_of_all(self) -> tuple[int, int]:
-        """Return the lowest and the highest key; positions are never read."""
+        """Return the lowest and the highest key; keys that are positions are known without reading them."""
         low, high = self._range(slice(0, self._shape[0]), of_references=False) if self._shape[0] else (0, 0)
         if self.is_symmetric or not self._shape[1]:
             return low, high

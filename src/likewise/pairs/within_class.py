@@ -189,7 +189,7 @@ class Deviation(PairWeight):
 
 
 def _in_order(labels: tuple[Tensor, ...]) -> tuple[list[Tensor], list[list[int]]]:
-    """Return lists' members sorted by class, and the classes and members of each size; synchronise a GPU once."""
+    """Return lists' members sorted by class, and numbers of classes and members by size; synchronise a GPU once."""
     values, keys = torch.unique(torch.cat(labels), return_inverse=True)
     keys = keys.split([len(of_list) for of_list in labels])
     counts = torch.stack([torch.bincount(key, minlength=len(values)) for key in keys], dim=1)

@@ -32,7 +32,7 @@ SIGNIFICANCE = 0.05  # the highest probability that an evaluation has any signif
 @final
 @dataclass(frozen=True)
 class Over:
-    """A count with its unit: of seeds or samples that an interval is over, or of pairs."""
+    """A count with its unit, such as seeds or samples, of the values of an interval, or of pairs."""
 
     count: int
     what: str

@@ -174,7 +174,7 @@ class Score:
 
     @property
     def written_with(self) -> tuple[str | int | None, ...]:
-        """The key of scores that are replaced together: an evaluation's; for episodes, of many sizes, each metric's."""
+        """The key of scores replaced together: all of an evaluation; for episodes, of many sizes, all of a metric."""
         episode_key = (self.metric.name, self.part) if self.counted == "episode" else ()
         return self.evaluation, self.features, self.epoch, *episode_key
 
@@ -189,8 +189,8 @@ class Outcomes:
         metric: The name of a score's metric; also "prediction", the predicted class.
         rows: The samples' rows in their source, (M,). For episodes, which have many samples, -1 less their number.
         values: One value per sample, (M,): 0 or 1 for an accuracy, or a query's precision. Or one per episode.
-        classes: The classes that episodes were drawn from, (M, N), with rotations of a class as one; others may have
-            been drawn. Or the groups of dependent queries, (M,). None for samples.
+        classes: The classes of each episode, (M, N), a sample of all classes; rotations of a class count as one. Or the
+            groups of dependent queries, (M,). None for samples.
         features: See `Score`.
         part: See `Score`.
         shares: The contribution of each of these classes to an episode, (M, N); the value is their mean.
@@ -227,7 +227,7 @@ class Outcomes:
 
     @property
     def written_with(self) -> tuple[str, ...]:
-        """The key of outcomes that are replaced together: an evaluation's; for episodes, each metric's."""
+        """The key of outcomes replaced together: all of an evaluation; for episodes, all of a metric."""
         episode_key = (self.metric,) if self.of_episodes else ()
         return self.evaluation, self.features, self.part, *episode_key
 

@@ -199,7 +199,7 @@ class Fetched(NamedTuple):
 
 
 def _by_item(samples: Samples, alike: Tensor | None) -> Tensor:
-    """Return the number that the pairs of each other-side input, and of each hard negative, have in common."""
+    """Return for each item number of the other side the `alike` number of its pairs, MISSING for negatives in none."""
     if samples.counterparts is None or samples.negatives is None or alike is None:
         return torch.zeros(0, dtype=torch.int64)
     items, negative_items = samples.counterparts.items, samples.negatives.items
@@ -268,9 +268,9 @@ class Fetching(Dataset[Fetched]):
     def _others(self, batch: Tensor, position: int, seed: int) -> Iterator[Tensor]:
         """Yield the candidates for a place in a batch, in the order of trial.
 
-        First come undrawn samples of the same class. They are shuffled and dealt to all places of the class, so two
-        places get different ones without knowing of each other. Then come samples dealt to other places, then drawn
-        ones, and last other classes, unless samples belong together and each place has its class.
+        First come samples of the same class that the batch lacks, shuffled and dealt to all places of the class, so
+        two places get different ones without knowing of each other. Then come samples dealt to other places, then
+        those in the batch, and last other classes, unless samples belong together and each place has its class.
         """
         together = self.together or len(batch)
         first, offset = position // together * together, position % together

@@ -32,7 +32,7 @@ OUR_PACKAGES = {"lightning", "likewise"}
 
 @final
 class Monitored(Callback):
-    """A callback that checks after the first step if monitored values are logged; Lightning checks after an epoch.
+    """A callback that refuses others monitoring unlogged values, after the first step; Lightning does after an epoch.
 
     With a user's own callbacks or losses, which may log values later, the check is left to Lightning.
     """

@@ -27,7 +27,7 @@ RANK = Metric("effective rank", "plain", "neither")
 
 @final
 class Validation(Callback):
-    """A callback that evaluates and scores the validation part at the start, as epoch 0, and every few epochs.
+    """A callback that saves scores of the validation part before the first step, as epoch 0, and every few epochs.
 
     If the loss takes logits alone, the run's own classifier is evaluated; otherwise kNN (k = 20, weighted by
     similarity) if the validation classes or labels are also trained on, and retrieval if they are not. For pairs it is

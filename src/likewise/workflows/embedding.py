@@ -44,7 +44,7 @@ def embed(
     progress: Progress = PRINTED,
     **options: Unpack[EmbedArguments],
 ) -> Path:
-    """Encode any data into one file of ids, features, and any labels and parts.
+    """Encode any data into one file of ids, features, and labels and parts if there are any.
 
     Parts come from the data, or for a run's own data from the run, so no test sample was trained on. After Ctrl-C or a
     failure, the same call keeps the finished work.

@@ -48,7 +48,7 @@ ALL_SAMPLES, NOTHING = 0, -1  # announced by the first process instead of a numb
 
 
 def memory_of_step(config: TrainOptions, tell: Callable[[str], None]) -> list[MemoryOfStep]:
-    """Return the callback that limits memory, for every process; none with compile, which would happen twice."""
+    """Return the callback that limits memory, for every process; none with compile, to not compile twice."""
     return [] if config.compile else [MemoryOfStep(tell)]
 
 

@@ -84,7 +84,7 @@ def quiet_lightning() -> Generator[None]:
 
 @final
 class TrainingBar(ProgressBar):
-    """A progress bar over all steps, with the loss; without a bar, a line for each epoch, or some of many epochs."""
+    """A progress bar over all steps, with the loss; without a bar, a line for each epoch, or for some of many."""
 
     def __init__(self, progress: Progress) -> None:
         super().__init__()
@@ -146,7 +146,7 @@ def _epoch_and_loss(trainer: Trainer) -> str:
 def steps_within(
     minutes: float, ready: Assembled, trainer: Mapping[str, Any], *, every: int, most: int | None, started: float
 ) -> tuple[int, float]:
-    """Return how many steps fit, with the evaluations, into the minutes since the start, and the seconds per step.
+    """Return how many steps fit, with the evaluations, into `minutes` since the start, and the seconds per step.
 
     Validations are `every` epochs apart, 0 for none; the final evaluation is of `most` samples of each part. The
     training and its random state are unchanged; memory is a copy of the module and its optimizer.

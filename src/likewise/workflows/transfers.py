@@ -262,7 +262,7 @@ def _check_options(config: TrainOptions) -> None:
 
 
 def _load_parts(config: TrainOptions) -> Parts:
-    """Load the parts with subsampled labels; training and validation samples must have one class each."""
+    """Load the parts with subsampled labels; each training and validation sample must have one class."""
     parts, _ = parts_of(chosen_parts(config), _check_labels)
     if parts.train.names != parts.test.names or parts.new_in_validation:
         raise ValueError("expected the same classes in all parts, got others to test on: --split Stratified has them")

@@ -22,7 +22,7 @@ __all__ = [
 def usual_augmentation(input_shape: tuple[int, ...], *, described: bool = False) -> Augmentation:
     """Return the default augmentation for inputs of a shape: colour images, other images, vectors, texts.
 
-    Images of pairs, `described`, are only cropped: their counterparts may name colours and sides.
+    Colour images of pairs, `described`, are only cropped: their counterparts may name colours and sides.
     """
     match input_shape:
         case (3, _, _):

@@ -136,7 +136,7 @@ def exact_jitter(images: Float[Tensor, "n ch h w"], change: Jitter) -> Float[Ten
     """Change colours one by one, clamped after each, with the hue in HSV, as torchvision does per image.
 
     Brightness, contrast and saturation are blends x ↦ f x + (1 − f) y with black, the mean grey, and the grey. All
-    three are applied both before and after the hue, with factor 1 where they do not belong; no value is read back.
+    three are applied both before and after the hue, with factor 1 where they do not belong: no value leaves the device.
     """
     kinds = change.turns[:, :3].argsort(dim=1)
     before = change.turns.gather(1, kinds) < change.turns[:, 3:]

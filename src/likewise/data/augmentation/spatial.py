@@ -160,9 +160,9 @@ def bilinear(
 ) -> Float[Tensor, "*n new old"]:
     """Return antialiased bilinear weights that resize a section of pixels.
 
-    A new pixel at c weights the old pixel at p in proportion to max(0, s − |p − c|), for p within the section, where s
-    = max(1, length / new) is half the width of the triangle filter. Positions are measured from the section's middle,
-    so a flip is the direction −1. c is split into a whole number and a remainder, which keeps p − c accurate in large
+    A new pixel at c weights the old pixel at p in proportion to max(0, s − |p − c|), for p within the section; half the
+    width of the triangle filter is s = max(1, length / new). Positions are measured from the section's middle, so a
+    flip is the direction −1. c is split into a whole number and a remainder, which keeps p − c accurate in large
     images.
     """
     half = length / 2

@@ -56,7 +56,7 @@ def exponent_scale(tau):
 
 @triton.jit
 def _scales(tau, x_scale, y_scale, HOW: tl.constexpr):
-    """Return the factors to an exponent from a product of stored rows and of rows of length 1, and 1 over y's scale.
+    """Return the factors from a product of stored rows, and from one of rows of length 1, to exponents; 1 / y's scale.
 
     Scales are powers of two: constant, or loaded if they depend on the rows.
     """

@@ -131,7 +131,7 @@ class Visit(NamedTuple):
 def operand(
     rows: Float[Tensor, "n d"], how: Precision, *, normalize: bool, order: Int[Tensor, " n"] | None = None
 ) -> Operand:
-    """Return rows in the form for kernels; with ``normalize`` divided by their lengths, and sorted by any ``order``."""
+    """Return rows in the form for kernels; with ``normalize``, divided by their lengths, and in any given ``order``."""
     if not normalize:
         return as_they_are(rows, how)
     rows = rows if rows.stride(1) == 1 else rows.contiguous()
@@ -301,7 +301,7 @@ _compiled: dict[Any, Any] = {}
 
 
 def _kinds(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the properties for which Triton may recompile: None and dtypes; the rest is exempt, or `aligned`."""
+    """Return the properties for which Triton may recompile: being None, and dtypes; others are exempt, or `aligned`."""
     return tuple(
         [
             value.dtype if type(value) is Tensor

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 MAX_SPLITS = 256, 16
-"""Maximum number of parts of a loop: for sums, with two numbers per row in each, and for products, all features."""
+"""Maximum number of parts of a loop: for sums, two numbers per row in each part, and for products, all features."""
 
 STORE_COST = 0.1, 3.0
 """Number of tiles that a program could visit while it stores its part, for sums and for products, counted in bytes."""
@@ -50,7 +50,7 @@ KEYS = "capability", "kernel", "chunk", "two", "whole", "overlaps", "busy"
 """Names of the keys of measured tiles: the compute capability times ten, and the arguments of `tiles`."""
 
 SHIPPED_TILES = Path(__file__).with_name("tiles.json")
-"""The file of tiles measured to be faster than the rules below; `LIKEWISE_TILES` names your own file."""
+"""The file of tiles measured to be faster than those of the rules below; `LIKEWISE_TILES` names your own file."""
 
 
 def tiles(kernel: str, chunk: int, *, two: bool, whole: bool, overlaps: int, busy: bool, device: torch.device) -> Tiles:

@@ -196,7 +196,7 @@ class _Known(NamedTuple):
 
     plan: Plan
     read: list[tuple[int, bool]]
-    """The index of each key that its functions read after the powers, and whether of the references."""
+    """The index of each key that its functions read after the powers, and whether they read it for references."""
 
     def values(self, keys: Iterable[Keys], device: torch.device) -> list[Tensor]:
         """Return the values that the functions read for these keys."""
@@ -264,7 +264,7 @@ class _Section:
         """The names in a weight's expression, with their values."""
 
     def read(self, keys: dict[Keys, int]) -> list[tuple[int, bool]]:
-        """Return the index of each key that is read, in the order of values, and whether of the references."""
+        """Return the index of each key that is read, in the order of values, and whether for the references."""
         return [(keys[key[0]], True) if isinstance(key, tuple) else (keys[key], False) for key in self._places]
 
     def _since(self, key: Keys | None) -> int:

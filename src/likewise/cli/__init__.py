@@ -25,11 +25,11 @@ SUMMARIES = {
     "train": "pretrain an encoder, evaluate it, write the run's folder and its report",
     "evaluate": "evaluate a run, a checkpoint, or an array file of embeddings",
     "sweep": "train settings x seeds in one process, resumable, ending in a comparison",
-    "transfer": "an encoder on other data with few labels: frozen, fine-tuned, beside the same from scratch",
-    "compare": "several runs on one page: a table with intervals and paired differences, curves, classes",
+    "transfer": "test an encoder on other data with few labels: frozen, fine-tuned, beside the same from scratch",
+    "compare": "compare runs on one page: a table with intervals and paired differences, curves, classes",
     "embed": "encode photos, texts or a table into one file of ids, features and labels",
-    "search": "the nearest of images, texts or vectors by a run's encoder; near-duplicates; doubtful labels",
-    "predict": "the class or labels of samples, and what is unlike the training data, by what a run has learned",
+    "search": "find the nearest images, texts or vectors with a run's encoder; near-duplicates; doubtful labels",
+    "predict": "predict the class or labels of samples with a run, and report samples unlike its training data",
     "export": "write a run's encoder as safetensors or ONNX",
 }
 """By verb: its line in the help of the command."""

@@ -308,7 +308,7 @@ def test_a_part_of_the_usual_part_has_its_help():
         assert "  SimCLRViews\n" in requested_help([f"--{name}.help"], "train")
         assert "--batches.augmentation.flip float" in requested_help([f"--{name}.help", "SimCLRViews"], "train")
     told = {verb: " ".join(requested_help(["--help"], verb).split()) for verb in ("train", "embed")}
-    for default in ("Default: Digits.", "Default: ConvNet."):
+    for default in ("Default: Digits.", "the default, for photos and texts a published one", "For digits: ConvNet."):
         assert default in told["train"]
         assert default not in told["embed"]
 

@@ -13,7 +13,7 @@ from likewise.evaluation import KNN, load_features
 from likewise.models import ConvNet
 from likewise.runs import Run
 from likewise.runs.scores import BEGUN, ENCODER
-from likewise.workflows import Silent, evaluate, train
+from likewise.workflows import Printed, Silent, evaluate, train
 
 pytestmark = pytest.mark.slow
 STAGES = ("training.fitting.Checkpoints.save", "workflows.execution.evaluate_features")
@@ -130,3 +130,10 @@ def test_the_better_of_both_is_kept(weights, tmp_path):
     harmed = trained(SHORT, weights=str(weights), runs=str(tmp_path), optimizer="SGD", lr=1e4, keep="best")
     begun = load_file(weights)
     assert all(torch.equal(tensor, begun[name]) for name, tensor in load_file(harmed.weights).items())
+
+
+def test_an_epoch_that_is_level_with_the_encoder_as_it_began_is_kept_and_said_to_be(weights, tmp_path, capsys):
+    """Of an encoder that is frozen, all epochs are level."""
+    train(SHORT, progress=Printed(), weights=str(weights), runs=str(tmp_path), freeze="all", keep="best")
+    told = capsys.readouterr()
+    assert "kept epoch 1 of 2, level with the encoder as it began on validation: accuracy" in told.out + told.err

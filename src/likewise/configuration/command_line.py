@@ -134,7 +134,8 @@ def _of_verb(verb: str) -> str:
     for name, base in ((name, base) for name, base in bases.items() if base is not None):
         has_usual = not parameters[name].required and parameters[name].default is not None
         default = DEFAULTS.get(name) if has_usual else None  # the defaults of training
-        named = f" Default: {default.rpartition('.')[2]}." if default else ""
+        case = "For digits" if "default" in parameters[name].description else "Default"
+        named = f" {case}: {default.rpartition('.')[2]}." if default else ""
         named += _for_data(name, root, default, verb)
         text = f"{parameters[name].description}{named} One of {', '.join(kinds(base))}."
         lines += [f"  --{name} CLASS", *_wrapped(text)]

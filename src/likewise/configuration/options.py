@@ -141,9 +141,9 @@ class TrainOptions(SharedOptions):
         subset: Fewer training samples: a long tail, a fraction, some classes; several with --subset+. Default: all.
         split: How samples are split into training, validation and test parts.
         batches: Which samples form a batch, and the views made of them.
-        encoder: The network kept after training: a class; or scratch, a small one for the data; or auto, for photos and
-            texts a published one, from the Hugging Face cache, the hub or a package (likewise[pretrained]).
-            Default: auto.
+        encoder: The network kept after training: a class; or scratch, a small one for the data; or auto, the default,
+            for photos and texts a published one, from the Hugging Face cache, the hub or a package
+            (likewise[pretrained]).
         head: The network between encoder and loss, dropped after training.
         loss: The loss.
         inputs: Further inputs of the loss, such as a queue: --inputs Momentum --inputs+ KeyQueue; [] is none.

@@ -110,6 +110,7 @@ def summary_table(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     summary, parts, sizes = facts["run_summary"], facts["parts"], facts["samples"]
     inputs, labels, second = summary["inputs"], summary["labels"], summary["second"]
     files, steps, tower = inputs.get("files"), summary["steps"], (second or {}).get("encoder")
+    batch = summary["batch"]
     split = parts["split"]["init_args"].get("refit") or not {"validation", "test"} <= set(summary["given"])
     changed = zip(PARTS, summary["changed"], strict=False)
     wrong = [f"{count:,} of {total:,} {part}" for part, (count, total) in changed if count]
@@ -124,7 +125,8 @@ def summary_table(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
         "inputs": _input_words(inputs),
         "other side": second and _input_words(second["inputs"]),
         "with negatives": second and second["negatives"],
-        "files": files and f"{files['sizes']:,} sizes, {_size(files['smallest'])} to {_size(files['largest'])}",
+        "files": files
+        and f"{format_count(files['sizes'], 'size')}, {_size(files['smallest'])} to {_size(files['largest'])}",
         "colours": files and amounts(files["kinds"]),
         "resized": files and f"{facts['preprocessing']['resize']}, {_size(inputs['shape'][1:])}",
         facts["labels"]["kind"] or "labels": f"{labels['count']:,}" if labels else "none",
@@ -143,7 +145,7 @@ def summary_table(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
         "head": summary["head"] and _network_words(parts["head"], summary["head"]),
         "loss": part_words(parts["loss"], brief=True),
         "loss inputs": parts["inputs"] and part_words(parts["inputs"], brief=True),
-        "batch": amounts(summary["batch"]),
+        "batch": amounts({"view" if (name, count) == ("views", 1) else name: count for name, count in batch.items()}),
         "augmentation": ", ".join(augmentations),
         "steps": f"{steps:,}" if steps else "as time allows",
         "epochs": steps and f"{steps / summary['steps_per_epoch']:,.4g}",
@@ -198,7 +200,7 @@ def _few_steps_warnings(facts: Mapping[str, Any]) -> list[str]:
     summary = facts["run_summary"]
     if not few_steps(facts, summary["steps"]) or summary["encoder"]["trained"] == 0:
         return []
-    amount = "tens" if facts.get("begins_with") else "hundreds"
+    amount = f"{ENOUGH_STEPS[True]} or so" if facts.get("begins_with") else "hundreds"
     return [f"only {format_count(summary['steps'], 'step')}, while encoders learn over {amount}: {longer(facts)}"]
 
 

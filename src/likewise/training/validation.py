@@ -251,7 +251,7 @@ def best_epoch(run: Run) -> Score | None:
 
 
 def _best_of(scores: Iterable[Score]) -> Score | None:
-    """Return the best score over epochs; ties go to the earliest epoch."""
+    """Return the best score over epochs; ties go to the earliest trained epoch, since training helps more often."""
     return best(sorted(scores, key=lambda score: score.epoch == 0))
 
 

@@ -230,7 +230,10 @@ class Execution:
             return
         self.run.describe(self.run.metadata | {"kept": kept.epoch})
         which = f"epoch {kept.epoch} of {epochs}" if kept.epoch else "the encoder as it began"
-        self.progress.log(f"kept {which}, the best on validation: {kept.metric} {format_score(kept)}")
+        initial = [score for score in self.run.scores if score.epoch == 0 and score.what == kept.what]
+        level = kept.epoch and any(score.value == kept.value for score in initial)
+        why = "level with the encoder as it began on validation" if level else "the best on validation"
+        self.progress.log(f"kept {which}, {why}: {kept.metric} {format_score(kept)}")
         self.ready.module.load_state_dict(_state(self.run.best))
 
     def _restore(self) -> None:

@@ -68,7 +68,7 @@ def check_labels(name: str, labels: Tensor, rows: str, count: int) -> None:
         raise ValueError(f"{expected}, got {labels.dtype} of shape {tuple(labels.shape)}: convert them with .long()")
     if labels.shape[0] != count:
         message = f"expected {name} to have one entry for each of {count} {rows}, got {len(labels)}"
-        raise ValueError(f"{message}: pass both in the same order")
+        raise ValueError(f"{message}: pass one each, and stack views of a sample by torch.stack(views, dim=1)")
     if labels.ndim == 2 and not is_zeros_and_ones(labels):
         message = f"expected {name} given as label sets to be zeros and ones, got other values"
         raise ValueError(f"{message}: pass class labels as a vector (n,)")

@@ -1,4 +1,4 @@
-"""Losses of label sets: MSC and NWS, the shares of their pull by label, and the label similarity for NWS."""
+"""Losses of label sets: MulSupCon, MSC and NWS, and the shares of their pull by label."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Unpack, final, get_args
@@ -8,109 +8,21 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from likewise.losses.base import ContrastiveLoss, Flag, LossOptions, Temperature, check_positive
-from likewise.losses.inputs import Embeddings, MultiHot, Prototypes, References, check_label_sets
-from likewise.operator.inputs import FLOAT_DTYPES, check_dense, one_of, without_autocast
-from likewise.pairs import AllPairs, Explicit, Jaccard, MaxSimilarity, MeanSimilarity, PairWeight, SharesLabel, concat
+from likewise.losses.inputs import Embeddings, MultiHot, Prototypes, References
+from likewise.losses.label_pair_similarity import Method, matrix
+from likewise.operator.inputs import FLOAT_DTYPES, one_of, without_autocast
+from likewise.pairs import (
+    AllPairs,
+    Explicit,
+    Jaccard,
+    MaxSimilarity,
+    MeanSimilarity,
+    Overlap,
+    PairWeight,
+    SharesLabel,
+    concat,
+)
 from likewise.pairs.label_sets import Sets
-
-Method = Literal["npmi", "jaccard", "identity"]
-PAIRS = 2**22  # pairs of labels at a time
-ROWS = 2**16  # samples at a time
-PAIR_COST = 2000  # multiplications of a matrix product in the time of one pair
-
-
-def label_pair_similarity(labels: Any, method: Method) -> Float[Tensor, "l l"]:
-    r"""Return the similarity of every pair of labels, from their counts in a data set.
-
-    With p_c the share of samples with label c, p_cd the share with both, and A_c the samples with label c,
-
-    $$\text{npmi:} \quad S_{cd} = \frac{1}{2} \left( 1 + \frac{\log \frac{p_{cd}}{p_c \, p_d}}{-\log p_{cd}} \right)
-    \qquad \text{jaccard:} \quad S_{cd} = \frac{|A_c \cap A_d|}{|A_c \cup A_d|}$$
-
-    and identity: 0 for any two labels, so that NWS weights all negatives equally.
-
-    Labels that never occur together have similarity 0; two labels that are both in every sample have similarity 1
-    (the limit); the diagonal is 1.
-
-    Args:
-        labels: Multi-hot labels of the training samples, zeros and ones of any dtype, shape (N, L): a tensor, or
-            anything that ``torch.as_tensor`` accepts.
-        method: "npmi", normalised pointwise mutual information scaled to [0, 1] (0.5: independent), "jaccard" or
-            "identity".
-
-    Returns:
-        Shape (L, L), float32, symmetric, within [0, 1].
-
-    Raises:
-        ValueError: If labels are not a matrix of zeros and ones with at least one sample, or the method is unknown.
-
-    Memory:
-        12·L² bytes besides the labels, and the label pairs of some samples at a time.
-
-    Source:
-        Bouma, "Normalized (Pointwise) Mutual Information in Collocation Extraction", 2009; Jaccard, 1912.
-
-    Example:
-        >>> label_pair_similarity(torch.tensor([[1, 1, 0], [1, 0, 0], [1, 1, 0], [0, 0, 1]]), "jaccard")
-        tensor([[1.0000, 0.6667, 0.0000],
-                [0.6667, 1.0000, 0.0000],
-                [0.0000, 0.0000, 1.0000]])
-    """
-    one_of("method", method, Method)
-    labels = _matrix("labels", labels, "pass the multi-hot labels of the training samples")
-    check_label_sets("labels", labels, "samples", len(labels) if labels.ndim else 0)
-    if not len(labels):
-        raise ValueError("expected labels to be those of at least one sample, got none: pass those of the training set")
-    both = _together(labels)
-    each = both.diagonal().double()
-    if method == "identity":
-        return torch.eye(len(each), dtype=torch.float32, device=labels.device)
-    table = torch.empty(both.shape, dtype=torch.float32, device=labels.device)
-    for rows in torch.arange(len(each), device=labels.device).split(max(1, PAIRS // max(1, len(each)))):
-        table[rows] = _similarity(both[rows].double(), each[rows, None], each, len(labels), method).float()
-    return table.fill_diagonal_(1)
-
-
-def _similarity(both: Tensor, first: Tensor, other: Tensor, total: int, method: Method) -> Tensor:
-    """Return the similarity of labels from the numbers of samples with both, the first, and the other, and in total."""
-    if method == "jaccard":
-        return both / (first + other - both).clamp(min=1)
-    count = both.clamp(min=1)
-    information = torch.log(count * total / (first * other).clamp(min=1))
-    similarity = (information / torch.log(total / count) + 1) / 2
-    return similarity.masked_fill(both == total, 1).masked_fill(both == 0, 0).clamp(0, 1)
-
-
-def _together(labels: Tensor) -> Int[Tensor, "l l"]:
-    """Count the samples with both of two labels: from each sample's pairs, or by a matrix product if there are many."""
-    samples, count = labels.shape
-    sample, label = labels.nonzero(as_tuple=True)
-    label_counts = torch.bincount(sample, minlength=samples)
-    both = torch.zeros(count, count, dtype=torch.int32, device=labels.device)
-    if PAIR_COST * int(label_counts.square().sum()) > samples * count * count:
-        with torch.autocast(labels.device.type, enabled=False):
-            for some in labels.split(ROWS):  # float32 counts this few exactly
-                both += (some.float().T @ some.float()).int()
-        return both
-    first = label_counts.cumsum(0) - label_counts
-    for some in torch.arange(len(label), device=labels.device).split(max(1, PAIRS // max(1, int(label_counts.max())))):
-        times = label_counts[sample[some]]
-        index = torch.arange(len(some), device=labels.device).repeat_interleave(times)
-        position = torch.arange(len(index), device=labels.device) - (times.cumsum(0) - times)[index]
-        other = label[first[sample[some]][index] + position]
-        both.view(-1).index_add_(0, label[some][index] * count + other, torch.ones_like(other, dtype=torch.int32))
-    return both
-
-
-def _matrix(name: str, value: Any, remedy: str) -> Tensor:
-    """Return numbers of any kind, such as an array, as a detached tensor; raise if they are not numbers."""
-    if isinstance(value, Tensor):
-        check_dense(name, value)
-    try:
-        return torch.as_tensor(value).detach()
-    except (TypeError, ValueError, RuntimeError) as error:
-        expected = f"expected {name} to be a tensor or an array of numbers, got {type(value).__name__}"
-        raise ValueError(f"{expected}: {remedy}") from error
 
 
 def label_weights(
@@ -146,6 +58,80 @@ def label_weights(
         labelled + (alpha / sizes * share).sum(dim=1) if self_term == "corrected" else labelled.to(dtype),
         sum((count for _, count in by_label), start=sets.sizes - labelled.long() * (self_term == "left out")),
     )
+
+
+@final
+class MulSupConLoss(ContrastiveLoss):
+    r"""MulSupCon: for each label of a query, identify the references that have it among all references.
+
+    With R_c the references with label c, and n_ic the number of them that query i is compared with,
+
+    $$\ell_{i} = \sum_{c \in y_i, \, n_{ic} > 0} \left( \log \sum_u e^{z_i \cdot v_u / \tau}
+                 - \frac{1}{n_{ic}} \sum_{r \in R_c} z_i \cdot v_r / \tau \right)$$
+
+    Pull is thus y_ic·y_rc / n_ic summed over labels, and push is 1 on every reference. Each (query, label) pair is an
+    anchor: the mean is over these, not over queries. A label without any reference is not an anchor; a query without
+    any anchor is inactive, with loss 0 and no gradient.
+
+    Returns:
+        A call returns the mean over all (query, label) anchors, a scalar; with ``reduction="none"``, each query's sum
+        over its labels, (N,). ``last["active_anchors"]`` counts (query, label) anchors, and
+        ``last["positives_per_anchor"]`` is each query's mean over its labels.
+
+    Memory:
+        O((N + R)·(D + L)); see `likewise.contrast`.
+
+    Source:
+        Zhang, Wu, "Multi-Label Supervised Contrastive Learning", AAAI 2024, equation 6.
+
+    Example:
+        >>> queries, labels = torch.eye(3), torch.tensor([[1, 0], [1, 1], [0, 1]])
+        >>> MulSupConLoss(temperature=1.0)(queries, labels)
+        tensor(0.6931)
+    """
+
+    label_kinds = frozenset({"label sets"})
+    weight_by_pull = True
+
+    def __init__(self, *, temperature: Temperature = 0.1, **options: Unpack[LossOptions]) -> None:
+        super().__init__(temperature, **options)
+
+    def forward(
+        self,
+        queries: Annotated[Float[Tensor, "..."], Embeddings()],
+        labels: Annotated[Int[Tensor, "b l"], MultiHot("queries", rows="samples")],
+        *,
+        references: Annotated[Float[Tensor, "r d"] | None, References("queries")] = None,
+        reference_labels: Annotated[Int[Tensor, "r l"] | None, MultiHot("references", like="labels")] = None,
+        queue: Annotated[Float[Tensor, "q d"] | None, References("queries")] = None,
+        queue_labels: Annotated[Int[Tensor, "q l"] | None, MultiHot("queue", like="labels")] = None,
+    ) -> Float[Tensor, "..."]:
+        """Return the loss of queries contrasted with references, or with each other, and with a queue.
+
+        Args:
+            queries: One view of each sample, (N, D), or V views, (B, V, D).
+            labels: Multi-hot labels of the samples, zeros and ones, (B, L).
+            references: Keys, (R, D), gathered across processes with ``gather_distributed``; None: the batch, without
+                self.
+            reference_labels: Their multi-hot labels, (R, L).
+            queue: Further references, (Q, D), the same on every process (see `likewise.memory.Queue`).
+            queue_labels: Their multi-hot labels, (Q, L).
+        """
+        replicated = () if queue is None else (queue,)
+        rows = self.rows(queries, references, replicated=replicated)
+        label_sets, sections = rows.sets(labels, reference_labels, queue_labels)
+        counts = sum(section.counts for section in sections) - label_sets.rows.long() * (not rows.others)
+        present = label_sets.rows & (counts > 0)
+        worth = present / counts.clamp(min=1).to(rows.dtype)
+        batch, *rest = (Overlap(label_sets, section, worth=worth) for section in sections)
+        not_self = rows.not_self()
+        anchors = present.sum(dim=1)
+        return self.evaluate(
+            rows,
+            pull=concat([batch if rows.others else batch * not_self, *rest]).with_row_sums(anchors),
+            push=concat([not_self, *(AllPairs(*weight.shape) for weight in rest)]),
+            positives=(counts * present).sum(dim=1) / anchors.clamp(min=1),
+        )
 
 
 @final
@@ -362,7 +348,7 @@ def _checked(similarity: Tensor | str) -> Tensor:
             f"expected label_similarity to be a matrix (L, L), got {similarity!r}: pass likewise.label_pair_similarity("
             f'labels, "{method}") of the training labels; only `likewise train` accepts the name itself'
         )
-    similarity = _matrix("label_similarity", similarity, "see likewise.label_pair_similarity").clone()
+    similarity = matrix("label_similarity", similarity, "see likewise.label_pair_similarity").clone()
     if similarity.ndim != 2 or similarity.shape[0] != similarity.shape[1] or similarity.dtype not in FLOAT_DTYPES:
         got = f"got {similarity.dtype} of shape {tuple(similarity.shape)}"
         raise ValueError(f"expected label_similarity to be a floating-point matrix (L, L), {got}")

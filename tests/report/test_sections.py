@@ -38,6 +38,7 @@ from likewise.report.elements import element, sentence
 from likewise.report.sections import GeometrySection, MapSection, NearestTextsSection, PairsSection, UseSection
 from likewise.report.sections.geometry import form_of
 from likewise.report.sections.scores import lead
+from likewise.report.sections.training import first_lines
 from likewise.runs import Run
 from likewise.runs.scores import Metric, Result, Score
 from likewise.workflows import Silent, evaluate
@@ -372,3 +373,16 @@ def test_runs_on_other_counterparts_were_tested_on_other_samples(tmp_path):
         test = Features(torch.eye(3), None, ids=english, counterparts=Features(torch.eye(3), None, ids=lines))
         views.append(view_of(tmp_path / str(len(views)), test))
     assert [same_test(views[0], view) for view in views[1:]] == [True, False]
+
+
+@pytest.mark.parametrize("shape", [[], [7], [3, 32, 32]])
+def test_no_first_line_writes_over_the_file_that_it_reads(shape, tmp_path):
+    run = Run(tmp_path)
+    run.weights.touch()
+    encoder = {"class_path": "likewise.models.MLP", "init_args": {"input_shape": shape}}
+    run.describe({"parts": {"encoder": encoder}, "labels": {"kind": "classes"}})
+    commands, _ = first_lines(run)
+    words = [command.split() for command in commands.values() if "--output" in command]
+    assert len(words) == 2
+    for each in words:
+        assert each[each.index("--output") + 1] not in each[: each.index("--output")]

@@ -217,12 +217,11 @@ def first_lines(run: Run) -> tuple[dict[str, str], list[str]]:
     if second is not None:
         _, query, query_argument = FILES.get(len(_shape(second["encoder"] or spec)), FILES[1])
     side = ("", "") if second is None else (" --side second", ", side='second'")
-    output, predictions = (f"{Path(inputs).stem}{suffix}" for suffix in (".parquet", ".csv"))
-    predictions = "predictions.csv" if predictions == inputs else predictions
+    output = f"{Path(inputs).stem}.parquet"
     commands = {
         "Features of all, with their ids": f"likewise embed {folder} {inputs} --output {output}",
         "The nearest": f"likewise search {folder} {query}{side[0]} --among {output} --k 5",
-        "Classes or labels": f"likewise predict {folder} {inputs} --output {predictions}",
+        "Classes or labels": f"likewise predict {folder} {inputs} --output predictions.csv",
         "For elsewhere": f"likewise export {folder} --format {'onnx' if shape else 'safetensors'}",
     }
     code = ["import likewise as lw", "", f"model = lw.load({path!r})", f"features = model.encode({argument})"]
